@@ -34,9 +34,9 @@ SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD
 
 def step_flops():
     from txl_tf.models.transformer_xl.config import TransformerXLConfig
-    from txl_tf.training.flops.transformer_xl import training_flops
+    from txl_tf.training.flops import transformer_xl
 
-    return training_flops(TransformerXLConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
+    return transformer_xl(TransformerXLConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
 
 
 def ours(dtype="float32"):

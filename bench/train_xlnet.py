@@ -35,9 +35,9 @@ SIZES = {"n_layer": N, "d_model": D, "n_head": H, "d_head": D_HEAD, "d_inner": D
 
 def step_flops():
     from txl_tf.models.xlnet.config import XLNetConfig
-    from txl_tf.training.flops.xlnet import training_flops
+    from txl_tf.training.flops import xlnet
 
-    return training_flops(XLNetConfig(mem_len=M, reuse_len=R, **SIZES), B, T, P)
+    return xlnet(XLNetConfig(mem_len=M, reuse_len=R, **SIZES), B, T, P)
 
 
 def segments():

@@ -62,7 +62,7 @@ def train(tree, model_dir, flags, environment=None):
 
 
 def flops_per_token(model_dir):
-    """Multiplications and additions of training, counted by txl_tf/training/flops; None if the task has no count."""
+    """Multiplications and additions of training, counted by txl_tf/training/flops.py; None if the task has no count."""
     from txl_tf import families
 
     config = families.config_from_json((model_dir / "config.json").read_text())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from txl_tf.metrics import multi_label
+from txl_tf.metrics import labelling
 from txl_tf.metrics.error_files import by_class
 from txl_tf.metrics.results import LabelSetResults
 
@@ -19,12 +19,12 @@ def drawn(rng):
 
 def test_scores_are_scikit_learns(drawn):
     label, probabilities = drawn
-    found = multi_label.multi_label(label, probabilities, 0.5)
+    found = labelling.multi_label(label, probabilities, 0.5)
     predicted = probabilities >= 0.5
     wanted = {name: metrics.f1_score(label, predicted, average=name, zero_division=0) for name in ("micro", "macro")}
     assert (found["micro_f1"], found["macro_f1"]) == pytest.approx((wanted["micro"], wanted["macro"]))
     assert found["exact"] == pytest.approx(metrics.accuracy_score(label, predicted)) and found["threshold"] == 0.5
-    examples, given, *rates = zip(*by_class(*multi_label.counts(label, predicted)), strict=True)
+    examples, given, *rates = zip(*by_class(*labelling.label_counts(label, predicted)), strict=True)
     columns = metrics.precision_recall_fscore_support(label, predicted, zero_division=0)
     for ours, theirs in zip((*rates, examples), columns, strict=True):
         np.testing.assert_allclose(ours, theirs)
@@ -33,13 +33,13 @@ def test_scores_are_scikit_learns(drawn):
 
 def test_no_threshold_is_better_than_the_best(drawn):
     label, probabilities = drawn
-    threshold = multi_label.multi_label(label, probabilities)["threshold"]
+    threshold = labelling.multi_label(label, probabilities)["threshold"]
 
     def score(at):
         return metrics.f1_score(label, probabilities >= at, average="micro", zero_division=0)
 
     assert score(threshold) == max(score(at) for at in np.arange(0, 1.005, 0.005)) > score(0.5)
-    assert multi_label.best_threshold(np.zeros([2, 2], int), np.full([2, 2], 0.3)) == pytest.approx(0.15)
+    assert labelling.best_threshold(np.zeros([2, 2], int), np.full([2, 2], 0.3)) == pytest.approx(0.15)
 
 
 def test_collapse():

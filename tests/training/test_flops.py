@@ -10,8 +10,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.training.flops import xlnet as xlnet_flops
-from txl_tf.training.flops.transformer_xl import training_flops
+from txl_tf.training import flops
 
 B, T = 3, 5
 
@@ -60,7 +59,7 @@ def test_flops_are_those_of_the_matmuls_that_xla_sees(sums_are_sums, changes):
     # Shaw's biases of distances are one more coordinate of the vectors they are added to, no operation that is needed.
     scores = B * config.n_head * T * (config.mem_len + T)
     biases = 3 * 2 * scores if config.attn_type == "shaw" else 0
-    assert seen == training_flops(config, B, T) + config.n_layer * (memory + sinusoids + biases)
+    assert seen == flops.transformer_xl(config, B, T) + config.n_layer * (memory + sinusoids + biases)
 
 
 def test_flops_of_the_workload_of_the_training_benchmark():
@@ -71,16 +70,16 @@ def test_flops_of_the_workload_of_the_training_benchmark():
     three_score_matmuls = 3 * 3 * 2 * 8 * 128 * 256 * 512
     sinusoids = 2 * 2 * 256 * 512 * 512
     layer = projections_and_feed_forward + memory + three_score_matmuls + sinusoids
-    assert training_flops(config, 8, 128) == 6 * layer + 3 * 2 * 8 * 128 * 512 * 204 == 145_596_874_752
+    assert flops.transformer_xl(config, 8, 128) == 6 * layer + 3 * 2 * 8 * 128 * 512 * 204 == 145_596_874_752
 
 
 def test_flops_of_an_adaptive_softmax_and_of_half_the_targets():
     plain = TransformerXLConfig(vocab_size=1000, d_embed=512)
     adaptive = dataclasses.replace(plain, cutoffs=(100, 400), div_val=4)
     head, projections = 3 * 2 * 512 * 102, 2 * 3 * 2 * 512 * 512  # per token; of softmax and embedding
-    vocabulary = training_flops(adaptive, 1, 64) - training_flops(plain, 1, 64) + 64 * 3 * 2 * 512 * 1000
+    vocabulary = flops.transformer_xl(adaptive, 1, 64) - flops.transformer_xl(plain, 1, 64) + 64 * 3 * 2 * 512 * 1000
     assert vocabulary == 64 * (head + projections)
-    assert training_flops(plain, 1, 64) - training_flops(plain, 1, 64, scored=32) == 32 * 3 * 2 * 512 * 1000
+    assert flops.transformer_xl(plain, 1, 64) - flops.transformer_xl(plain, 1, 64, scored=32) == 32 * 3 * 2 * 512 * 1000
 
 
 @pytest.mark.xla
@@ -100,7 +99,7 @@ def test_flops_of_an_xlnet_are_those_of_the_matmuls_that_xla_sees(sums_are_sums)
         return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
 
     seen = dot_flops(gradients.experimental_get_compiler_ir(tokens, model.initial_mems(B))(stage="hlo"))
-    needed = xlnet_flops.training_flops(config, B, T, predictions)
+    needed = flops.xlnet(config, B, T, predictions)
     k_len, width, layers = config.mem_len + T, config.n_head * config.d_head, config.n_layer
     # Distances are K + T - 1, of which a query meets K. Gradients of memory and sinusoids are not used.
     rows = (layers - 1) * T + layers * predictions  # the last layer has only the query stream
@@ -116,4 +115,4 @@ def test_flops_of_xlnet_base_by_hand():
     rows = 3 * 2 * (projections + 896 * 3 * 768)
     keys = (3 * 512 + 2 * 384) * 2 * 2 * 768 * 768 + 2 * 2 * 1407 * 768 * 768
     by_hand = 11 * 597 * rows + 85 * rows + 12 * keys + 3 * 2 * 85 * 768 * 32_000
-    assert xlnet_flops.training_flops(config, 1, 512, 85) == by_hand == 435_402_178_560
+    assert flops.xlnet(config, 1, 512, 85) == by_hand == 435_402_178_560

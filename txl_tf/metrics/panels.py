@@ -14,8 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from txl_tf.metrics.answers import right_answers, word_f1
-from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.multi_label import best_threshold, counts
+from txl_tf.metrics.labelling import best_threshold, confusion, label_counts
 
 if typing.TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet
@@ -101,7 +100,7 @@ def multi_label(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) 
     for i in _most_wrong(outputs["loss"], (label != predicted).any(axis=1)):
         about = f"{named(predicted[i])} instead of {named(label[i])}, loss {outputs['loss'][i]:.3f}"
         rows.append((about, _texts(examples, vocabulary, i)))
-    return [ByLabel(examples.labels, *counts(label, predicted)), Worst(tuple(rows))]
+    return [ByLabel(examples.labels, *label_counts(label, predicted)), Worst(tuple(rows))]
 
 
 def regression(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.metrics import panels
+from txl_tf.metrics import labelling, panels
 from txl_tf.metrics.answers import answer_scores
 from txl_tf.metrics.entities import Tags, entity_scores
-from txl_tf.metrics.labelling import accuracy, entropy, macro_f1, matthews, pearson, spearman
-from txl_tf.metrics.multi_label import best_threshold, multi_label
 from txl_tf.metrics.panels import Outputs, Panel
 
 if typing.TYPE_CHECKING:  # these load TensorFlow
@@ -63,7 +61,8 @@ class ClassResults(TaskResults):
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy, macro_f1 and matthews."""
         predicted = self.outputs["log_probs"].argmax(axis=1)
-        return {measure.__name__: measure(self.label, predicted) for measure in (accuracy, macro_f1, matthews)}
+        measures = labelling.accuracy, labelling.macro_f1, labelling.matthews
+        return {measure.__name__: measure(self.label, predicted) for measure in measures}
 
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all predictions are one class or, with labels, that they are no better than that.
@@ -80,8 +79,8 @@ class ClassResults(TaskResults):
         loss = float(np.mean(self.outputs["loss"]))
         # A model that is too sure of itself may have a high loss and still be right, so both must be bad.
         counts = np.bincount(label, minlength=self.outputs["log_probs"].shape[1])
-        prior, largest = entropy(counts), counts.max() / len(label)
-        if loss >= prior and accuracy(label, predicted) <= largest:
+        prior, largest = labelling.entropy(counts), counts.max() / len(label)
+        if loss >= prior and labelling.accuracy(label, predicted) <= largest:
             return f"it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
         return None
 
@@ -102,7 +101,8 @@ class ScoreResults(TaskResults):
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """pearson and spearman."""
-        return {measure.__name__: measure(self.label, self.outputs["score"]) for measure in (pearson, spearman)}
+        measures = labelling.pearson, labelling.spearman
+        return {measure.__name__: measure(self.label, self.outputs["score"]) for measure in measures}
 
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all scores are nearly the same or, with labels, that they are no better than that."""
@@ -128,7 +128,7 @@ class ChoiceResults(ClassResults):
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy."""
-        return {"accuracy": accuracy(self.label, self.outputs["log_probs"].argmax(axis=1))}
+        return {"accuracy": labelling.accuracy(self.label, self.outputs["log_probs"].argmax(axis=1))}
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """choice, the option's number, option, its text, and the probabilities of all options."""
@@ -153,12 +153,14 @@ class LabelSetResults(TaskResults):
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """micro_f1, macro_f1, exact and threshold."""
-        return multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
+        return labelling.multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
 
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all texts have the same labels, at the threshold of dev or the best on these examples."""
         probabilities, known = self.outputs["probabilities"], dev or self.label is None
-        predicted = probabilities >= (label_threshold(dev) if known else best_threshold(self.label, probabilities))
+        predicted = probabilities >= (
+            label_threshold(dev) if known else labelling.best_threshold(self.label, probabilities)
+        )
         if len(predicted) > 1 and (predicted == predicted[0]).all():
             return f"all {len(predicted):,} examples are predicted to have the same labels"
         return None

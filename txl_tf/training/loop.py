@@ -26,14 +26,13 @@ from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.beginning import Beginning
 from txl_tf.training.board.draw_panels import show_panels
 from txl_tf.training.board.gallery import Gallery
-from txl_tf.training.board.histograms import make_histograms
 from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.board.report import Report
+from txl_tf.training.board.weights import make_histograms, make_norms
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run, with_program
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.needs import require_memory
-from txl_tf.training.optimizer.norms import make_norms
 from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler

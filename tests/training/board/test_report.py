@@ -18,8 +18,8 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import DataConfig, TrainConfig
+from txl_tf.training import flops
 from txl_tf.training.board.report import Report, duration
-from txl_tf.training.flops.transformer_xl import training_flops
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
 
@@ -74,7 +74,7 @@ def test_every_curve_has_its_value(tmp_path, capsys):
     metrics = Report(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1e-6)
     write(metrics, 4, loss=2.0)
     train = tmp_path / "tensorboard"
-    mfu = 100 / 8 * training_flops(SMALL, 2, 4) / 1e6  # 12.5 steps a second, of a peak of 1e6 operations
+    mfu = 100 / 8 * flops.transformer_xl(SMALL, 2, 4) / 1e6  # 12.5 steps a second, of a peak of 1e6 operations
     values = {
         "loss/nats_per_token": 2.0,
         "loss/bpc": 2 / math.log(2),

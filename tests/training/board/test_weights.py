@@ -9,10 +9,9 @@ from reference import SMALL
 from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.board import histograms
-from txl_tf.training.board.histograms import make_histograms
+from txl_tf.training.board import weights
+from txl_tf.training.board.weights import make_histograms, make_norms
 from txl_tf.training.optimizer.adam import Adam
-from txl_tf.training.optimizer.norms import make_norms
 from txl_tf.training.step import Sums
 
 
@@ -52,6 +51,6 @@ def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng,
 
 def test_histograms_take_values_from_every_column():
     values = np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
-    found = histograms._sample(tf.constant(values)).numpy()
-    assert histograms.SAMPLED / 2 < len(found) <= 2 * histograms.SAMPLED
+    found = weights._sample(tf.constant(values)).numpy()
+    assert weights.SAMPLED / 2 < len(found) <= 2 * weights.SAMPLED
     assert len(np.unique(found % 512)) == 512 and len(np.unique(found // 512)) == 512

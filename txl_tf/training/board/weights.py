@@ -1,9 +1,10 @@
-"""Values of the weights and of the last update, for TensorBoard's histograms."""
+"""Norms of the weights and of the last update, and values of both for TensorBoard's histograms."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,12 +31,7 @@ def make_histograms(
         weights = [optimizer.sharding.weight(i) for i in range(len(variables))]
         return [_sample(weight) for weight in weights], [_sample(update) for update in optimizer.last_update()]
 
-    @tf.function(autograph=False)
-    def samples() -> list[list[tf.Tensor]]:
-        first = tf.nest.map_structure(
-            lambda value: strategy.experimental_local_results(value)[0], strategy.run(replica)
-        )
-        return list(first)
+    samples = _of_first_replica(strategy, replica)
 
     def by_kind() -> dict[str, np.ndarray]:
         found = collections.defaultdict(list)
@@ -45,6 +41,40 @@ def make_histograms(
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     return by_kind
+
+
+def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[], tuple[float, float]]:
+    """Returns a function that computes both norms. It reads all weights and moments: do not call it in every step.
+
+    It returns floats: the norm of the weights, and the norm of the last update divided by it.
+    """
+
+    def replica() -> tuple[tf.Tensor, tf.Tensor]:
+        context, sharding = tf.distribute.get_replica_context(), optimizer.sharding
+        weights = [sharding.weight(i) for i in range(len(sharding.variables))]
+        norm, update = (
+            tf.sqrt(2 * tf.reduce_sum(sharding.halved_squares(context, tensors)))
+            for tensors in (weights, optimizer.last_update())
+        )
+        return norm, update / norm
+
+    norms = _of_first_replica(strategy, replica)
+
+    def both() -> tuple[float, float]:
+        weights, update = norms()
+        return float(weights), float(update)
+
+    return both
+
+
+def _of_first_replica(strategy: tf.distribute.Strategy, replica: Callable[[], Any]) -> Callable[[], Any]:
+    """A compiled function: the first replica's result of `strategy.run(replica)`."""
+
+    @tf.function(autograph=False)
+    def read() -> Any:
+        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], strategy.run(replica))
+
+    return read
 
 
 def _sample(tensor: tf.Tensor) -> tf.Tensor:
