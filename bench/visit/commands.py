@@ -153,8 +153,8 @@ def last_object(lines):
     return json.loads([line for line in lines if line.startswith("{")][-1])
 
 
-def prepare(folder, small):
-    """Makes in `folder` what is read, where it is not there yet.
+def prepare(tree, folder, small):
+    """Makes in `folder` what is read, where it is not there yet, by a tree whose files all commits can read.
 
     The corpora letters and words are for Transformer-XLs, pieces for XLNets. Texts to classify are in train.jsonl,
     dev.jsonl, few.jsonl and many.jsonl, texts with a blank in few.txt and many.txt.
@@ -168,13 +168,13 @@ def prepare(folder, small):
         if not (folder / name).exists():
             (folder / f"{name}.txt").write_text("\n".join(word() for _ in range(TOKENS // part // share)), "utf-8")
             source = ["--dataset=text", f"--source={folder}/{name}.txt", f"--data_dir={folder}/{name}"]
-            run(ROOT, "prepare_data", *source, f"--vocab={vocabulary}")
+            run(tree, "prepare_data", *source, f"--vocab={vocabulary}")
     pages = [path.read_text("utf-8") for name in ("docs/*.md", "txl_tf/**/*.py") for path in sorted(ROOT.glob(name))]
     if not (folder / "pieces").exists():
         (folder / "pages.txt").write_text("\n".join(pages[:12] if small else pages), "utf-8")
         vocab = ["--vocab=sentencepiece", f"--vocab_size={500 if small else 8000}"]
         source = ["--dataset=text", f"--source={folder}/pages.txt", f"--data_dir={folder}/pieces"]
-        run(ROOT, "prepare_data", *source, *vocab)
+        run(tree, "prepare_data", *source, *vocab)
     if not (folder / "many.txt").exists():
         words = " ".join(pages).split()
         rows = [" ".join(draw.choices(words, k=40 if small else 600)) for _ in range(16 if small else 256)]
