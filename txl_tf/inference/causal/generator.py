@@ -102,7 +102,8 @@ class Generator(tf.Module):
         self.decoder = decoder(model, reach, segment, single_rows=single_rows)
         self.rows = ops.for_single_rows(lambda: RowWeights(self.decoder, int8)) if single_rows else None
         # One trace for any batch size, which is then compiled once for each.
-        cache, draft = self.decoder.cache_spec(), self._draft_spec()
+        cache, seen = self.decoder.cache_spec(), tf.TensorSpec([None, model.config.vocab_size], tf.bool)
+        draft = Draft(cache, tf.TensorSpec([None], tf.int32), seen)
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
         chunk = tf.TensorSpec([None, CHUNK], tf.int32)
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
@@ -304,10 +305,6 @@ class Generator(tf.Module):
     def cut(self, tokens: tf.Tensor, i: int | tf.Tensor) -> tf.Tensor:
         """Segment i of int32 [B, n S]: [B, S]."""
         return tf.reshape(tokens[:, i * self.segment : (i + 1) * self.segment], [-1, self.segment])
-
-    def _draft_spec(self) -> Draft:
-        seen = tf.TensorSpec([None, self.model.config.vocab_size], tf.bool)
-        return Draft(self.decoder.cache_spec(), tf.TensorSpec([None], tf.int32), seen)
 
 
 def mark(seen: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:

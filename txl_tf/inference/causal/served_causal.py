@@ -123,7 +123,8 @@ class ServedCausal(Served):
     ) -> dict[str, tf.Tensor]:
         """The signature `generate`; see README. sampling: the settings of sampling."""
         choice = Choice(seeds, sampling)
-        with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), _check_stop(stop)]):
+        full = tf.debugging.assert_equal(tf.strings.length(stop) > 0, True, "stop strings must not be empty")
+        with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), full]):
             ids = self.vocabulary.encode_tensor(prompts)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         padded = ids.to_tensor(self.vocabulary.start_token, shape=[None, None])
@@ -240,10 +241,6 @@ def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> lis
         ),
         tf.debugging.assert_equal(tf.size(choice.seeds), batch_size, "give one seed for each text"),
     ]
-
-
-def _check_stop(stop: tf.Tensor) -> tf.Operation:
-    return tf.debugging.assert_equal(tf.strings.length(stop) > 0, True, "stop strings must not be empty")
 
 
 def _until_stop(texts: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
