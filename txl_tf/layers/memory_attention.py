@@ -214,20 +214,16 @@ class MemoryAttention(Layer):
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
         """The mask, or the default one; ValueError if it is not [.., T, K]."""
+        if mask is None and self.bidirectional:
+            return tf.ones([t_len, k_len], tf.bool)
         if mask is None:
-            return self.default_mask(t_len, k_len - t_len)
+            return visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
         if any(size not in (1, n) for size, n in zip(mask.shape[-2:], (t_len, k_len), strict=True)):
             raise ValueError(
                 f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
                 f"got {mask.shape}"
             )
         return mask
-
-    def default_mask(self, t_len: int, m_len: int) -> tf.Tensor:
-        """The mask [T, K] that is used if none is given."""
-        if self.bidirectional:
-            return tf.ones([t_len, m_len + t_len], tf.bool)
-        return visible_keys(t_len, m_len, self.window(m_len))
 
     def layer_positions(
         self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None

@@ -94,28 +94,17 @@ class Summary(Layer):
             summary = tf.reduce_mean(hidden, axis=1)
         else:
             attention = typing.cast(AbsoluteAttention, self.attention)
-            summary = self._attend(attention, hidden, padding, self.dropatt if training else 0.0, attention_seed)
+            kernels = attention.kernels()
+            query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
+            key, value = attention.project_context(hidden, kernels)
+            mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
+            scores = ops.Scores(attention.project_query(query, kernels), key, causal=False)
+            drop = ops.Drop(self.dropatt if training else 0.0, attention_seed)
+            summary = attention.combine(ops.attend(scores, value, mask, drop), kernels)
             summary = self.attention_norm(dropout(summary, rate, output_seed))[:, 0]
         if self.projection is not None:
             summary = self.projection(summary)
         return dropout(summary, rate, result_seed)
-
-    def _attend(
-        self,
-        attention: AbsoluteAttention,
-        hidden: tf.Tensor,
-        padding: tf.Tensor | None,
-        rate: float,
-        seed: tf.Tensor | None,
-    ) -> tf.Tensor:
-        """The attention output of the learned query: [B, 1, D]."""
-        kernels = attention.kernels()
-        query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
-        key, value = attention.project_context(hidden, kernels)
-        mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
-        query = attention.project_query(query, kernels)
-        scores = ops.Scores(query, key, causal=False)
-        return attention.combine(ops.attend(scores, value, mask, ops.Drop(rate, seed)), kernels)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -95,11 +95,6 @@ def stored_alone(rows: tf.Tensor, int8: bool = False) -> Stored:
     return Stored(as_bits(tf.pad(rows, one_more)) if rows.dtype == tf.bfloat16 else rows)
 
 
-def alone(stored: Stored) -> tf.Tensor:
-    """The bfloat16 matrix that was given to `stored_alone`, [F, D], as bits."""
-    return stored.numbers[:-1]
-
-
 def as_bits(x: tf.Tensor) -> tf.Tensor:
     """A bfloat16 tensor as uint16, which XLA for CPU does not convert to float32 before a loop; others as they are."""
     return tf.bitcast(x, tf.uint16) if x.dtype == tf.bfloat16 else x

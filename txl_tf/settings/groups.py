@@ -34,10 +34,7 @@ def setting(
     *,
     flag: str = "rare",
     under: str | None = None,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
+    **limits: float,
 ) -> Any:
     """A field of a `Group`; its help and choices are also those of its command-line flag.
 
@@ -48,10 +45,9 @@ def setting(
         flag: "usual": --help lists its flag; "rare": only --helpfull does; "set": it shares the flag --set with others;
             "none": it has no flag, since only presets and imported checkpoints set it.
         under: the heading of its flag, one of HEADINGS; None: that of its group.
-        at_least, above, at_most, below: limits of a number, or of each number of a tuple; None: no limit.
+        limits: of a number, or of each number of a tuple: the arguments of its Range.
     """
-    values = Range(at_least, above, at_most, below)
-    about = {"help": help, "choices": choices, "range": values, "flag": flag, "under": under}
+    about = {"help": help, "choices": choices, "range": Range(**limits), "flag": flag, "under": under}
     return dataclasses.field(default=default, metadata=about)
 
 

@@ -113,10 +113,6 @@ def _about_steps(old: int, new: int) -> str:
     return "; more steps need --extend" if new > old else "; a run never gets shorter: steps that were made stay"
 
 
-def _extends(old: Config, new: Config) -> bool:
-    return new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
-
-
 def with_program(config: Config, model_dir: str, strategy: tf.distribute.Strategy) -> Config:
     """The Config with the program of its steps: that of the run in model_dir, since another one rounds otherwise."""
     old = model_dirs.read_config(model_dir)
@@ -130,7 +126,8 @@ def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
     kinds = [f"a {config.family} trained for {config.task}" for config in (old, new)]
     if kinds[0] != kinds[1]:
         raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")
-    free = FREE_TO_CHANGE | ({"train_steps", "extended_at"} if _extends(old, new) else set())
+    extends = new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
+    free = FREE_TO_CHANGE | ({"train_steps", "extended_at"} if extends else set())
     differences = [
         f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
         for group in ("model", "data", "objective", "train")

@@ -188,7 +188,8 @@ class Run:
                 # If steps are being skipped, the weights may be wrong: keep the checkpoints from before.
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
-                if self.evaluate and self._is_due(settings.eval_steps) and not self._is_evaluated():
+                evaluated = [line["step"] for line in self.evaluations.lines]
+                if self.evaluate and self._is_due(settings.eval_steps) and self.step not in evaluated:
                     self._evaluate(self.evaluate)
                 is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
                 signal = self._stop_signal()
@@ -320,9 +321,6 @@ class Run:
     def _is_due(self, period: int) -> bool:
         """Whether this step is a multiple of `period`, or an end; never before the first step."""
         return self.step > 0 and (self.step % period == 0 or self.step in self.settings.ends)
-
-    def _is_evaluated(self) -> bool:
-        return self.step in (line["step"] for line in self.evaluations.lines)
 
     def _stop_signal(self) -> int:
         """The signal to stop that any worker has received; 0: none."""

@@ -93,7 +93,8 @@ class Sharding:
         self.sum_dtype = tf.bfloat16 if config.bfloat16_gradients else self.dtype
         self.shapes = [tuple(variable.shape) for variable in variables]
         axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
-        self.cut = {i: axis for i, axis in axes.items() if axis is not None and not _is_bias(variables[i])}
+        # Biases are small, may have any rank, and may be shared by all layers.
+        self.cut = {i: axis for i, axis in axes.items() if axis is not None and not variables[i].path.endswith("bias")}
         self.parts = {i: self._part(i, self.dtype) for i in self.cut}
         for i, part in self.parts.items():
             part.assign(tf.convert_to_tensor(variables[i]))
@@ -215,11 +216,6 @@ class Sharding:
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
         first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not sharded count once
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
-
-
-def _is_bias(variable: keras.Variable) -> bool:
-    """Whether it is a bias, which is small, may have any rank, and may be shared by all layers."""
-    return variable.path.endswith("bias")
 
 
 def in_replica(variable: tf.Variable | PartVariable) -> tf.Variable:

@@ -18,7 +18,7 @@ from txl_tf.ops import halved_squares, weight_gradients
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
-from txl_tf.training.optimizer.loss_scale import LossScale, unscaled
+from txl_tf.training.optimizer.loss_scale import LossScale
 
 
 class Sums(typing.NamedTuple):
@@ -240,7 +240,8 @@ def loss_and_gradients(
             factor = loss_scale and loss_scale.factor(loss.weight)
             learned = learned if factor is None else learned * factor
         gradients = weight_gradients([tf.convert_to_tensor(each) for each in tape.gradient(learned, values)])
-        gradients = gradients if factor is None else unscaled(gradients, factor)
+        if factor is not None:  # in the dtype of the weights
+            gradients = [gradient / tf.cast(factor, gradient.dtype) for gradient in gradients]
         dtype = variables[0].dtype
         total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
         penalties = tuple(tf.cast(penalty, dtype) for penalty in loss.penalties)

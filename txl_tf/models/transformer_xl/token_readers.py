@@ -14,7 +14,7 @@ from txl_tf.models.kept import Kept
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, in_compute_dtype
 from txl_tf.ops import Cluster, LayerSlice
 from txl_tf.ops.few_rows import LayerRing
-from txl_tf.ops.stored import Stored, alone, as_bits, stored, stored_alone
+from txl_tf.ops.stored import Stored, as_bits, stored, stored_alone
 
 FEW = 4
 """The most texts that a `FewTextsReader` reads. It reads the weights once for each text. A TextsReader reads them once
@@ -68,7 +68,7 @@ class RowWeights(tf.Module):
         clusters = self.value().clusters if self._narrow_clusters is None else self._narrow_clusters.tensors()
 
         def narrow(part: tf.Tensor | Stored | None) -> tf.Tensor | None:
-            return tf.bitcast(alone(part), tf.bfloat16) if isinstance(part, Stored) else part
+            return tf.bitcast(part.numbers[:-1], tf.bfloat16) if isinstance(part, Stored) else part
 
         return [Cluster(*map(narrow, cluster)) for cluster in clusters]
 

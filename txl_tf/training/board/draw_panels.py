@@ -35,14 +35,9 @@ def show_panels(board: Board, step: int, panels: Iterable[Panel]) -> None:
             title = f"Reliability on dev, step {step:,}"
             board.picture(step, "dev/reliability", reliability_picture(panel.confidence, panel.right, title))
         elif isinstance(panel, ByLabel):
-            board.text(step, "dev/labels", labels_text(panel))
+            board.text(step, "dev/labels", "\n".join(in_a_card(error_files([panel]))))
         else:
             board.text(step, "dev/worst", worst_text(panel))
-
-
-def labels_text(panel: ByLabel) -> str:
-    """Precision, recall and F1 of each label in Markdown."""
-    return "\n".join(in_a_card(error_files([panel])))
 
 
 def worst_text(worst: Worst) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 FIRST, LEAST, LARGEST = 2.0**15, 1.0, 2.0**24
@@ -53,8 +51,3 @@ class LossScale:
     def by_path(self) -> dict[str, tf.Variable]:
         """The variables, for checkpoints."""
         return {"loss_scale": self.scale, "loss_scale_steps": self.good_steps}
-
-
-def unscaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:
-    """The gradients of a loss without its factor, in the dtype of the weights."""
-    return [gradient / tf.cast(factor, gradient.dtype) for gradient in gradients]
