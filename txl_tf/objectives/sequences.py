@@ -10,7 +10,7 @@ import tensorflow as tf
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig, XLNetMultiLabelConfig, XLNetTaggingConfig
-from txl_tf.models.xlnet.with_head import XLNetWithHead, XLNetWithTags
+from txl_tf.models.xlnet.with_head import XLNetWithHead
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
@@ -27,7 +27,7 @@ class SequenceObjective(Objective, abc.ABC):
 
     def __init__(self, model: XLNetWithHead, config: XLNetHeadRunConfig):
         self.model = model
-        self.segment_len = config.data.tgt_len
+        self.config: Any = config
         self.activations = (*model.activations, "loss")
 
     @abc.abstractmethod
@@ -94,7 +94,7 @@ class SequenceObjective(Objective, abc.ABC):
             seed=seed,
             training=training,
             watch=watch,
-            segment_len=self.segment_len,
+            segment_len=self.config.data.tgt_len,
         )
 
 
@@ -165,10 +165,6 @@ class Tagging(SequenceObjective):
     label: int [b, L], -1 at other pieces. Longer texts than tgt_len are read in segments of it.
     """
 
-    def __init__(self, model: XLNetWithTags, config: XLNetTaggingConfig):
-        super().__init__(model, config)
-        self._columns = config.data.tgt_len * config.data.max_segments
-
     @classmethod
     def label_shape(cls, config: XLNetTaggingConfig) -> list[int]:
         """[S T]."""
@@ -194,5 +190,7 @@ class Tagging(SequenceObjective):
         found = super().outputs(batch)
         if "loss" in found:
             found["loss"] /= tf.maximum(self.targets(batch["label"], tf.ones_like(found["loss"])), 1)
-        before = self._columns - found["tag"].shape[1]  # so that the outputs of all batches have one shape
+        before = (
+            self.label_shape(self.config)[0] - found["tag"].shape[1]
+        )  # so that the outputs of all batches have one shape
         return found | {name: tf.pad(found[name], [[0, 0], [before, 0]]) for name in ("tag", "log_prob")}

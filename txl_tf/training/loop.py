@@ -24,6 +24,7 @@ from txl_tf.settings.run import FORMAT, Config, TrainConfig
 from txl_tf.storage.lock import Lock
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.beginning import Beginning
+from txl_tf.training.board.attention_maps import AttentionMaps
 from txl_tf.training.board.draw_panels import show_panels
 from txl_tf.training.board.gallery import Gallery
 from txl_tf.training.board.json_log import JsonLog
@@ -169,8 +170,9 @@ class Run:
         if self.evaluate:
             sampler = make_sampler(self.model) if make_sampler else None
             view = task.attention(self.model, corpus, config) if task.attention and isinstance(corpus, Corpus) else None
+            maps = AttentionMaps(strategy, view) if view else None
             histograms = make_histograms(strategy, self.model, optimizer)
-            self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler, histograms)
+            self.gallery = Gallery(self.metrics.board, config.train, maps, sampler, histograms)
 
     def train(self, lock: Lock | None = None) -> keras.Model:
         """Trains to the last step; see the function `train`. `lock` is the model_dir's, if this process has it."""

@@ -257,7 +257,7 @@ class ServedTask(Served):
     def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:
         objective = self.objective
         given = {name: rows[name] for name in ("segments", "padding")}
-        return objective.model(rows["tokens"], **given, segment_len=objective.segment_len)
+        return objective.model(rows["tokens"], **given, segment_len=objective.config.data.tgt_len)
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

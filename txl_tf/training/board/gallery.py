@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from txl_tf.objectives.base import AttentionView
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.board.attention_maps import AttentionMaps
 from txl_tf.training.board.event_files import Board
 
 
+@dataclasses.dataclass(frozen=True)
 class Gallery:
     """Writes samples, attention maps and histograms of a model to TensorBoard.
 
-    Args:
-        view: of its attention; None: no attention maps.
-        sampler: () -> text, the continuation of its `prompt`; None: no sample.
-        histograms: () -> values by name, as `make_histograms` returns it; None: no histograms.
+    maps: of its attention; None: none.
+    sampler: () -> text, the continuation of its `prompt`; None: no sample.
+    histograms: () -> values by name, as `make_histograms` returns it.
     """
 
-    def __init__(
-        self,
-        board: Board,
-        strategy: tf.distribute.Strategy,
-        view: AttentionView | None,
-        config: TrainConfig,
-        sampler: Any = None,
-        histograms: Callable[[], dict[str, np.ndarray]] | None = None,
-    ):
-        self.board = board
-        self.maps = AttentionMaps(strategy, view) if view else None
-        self.config = config
-        self.sampler = sampler
-        self.histograms = histograms
+    board: Board
+    config: TrainConfig
+    maps: AttentionMaps | None
+    sampler: Any
+    histograms: Callable[[], dict[str, np.ndarray]]
 
     def show(self, step: int) -> None:
         """Writes a text sample and attention maps of the current weights, after `step` updates.
@@ -53,7 +43,7 @@ class Gallery:
 
     def show_histograms(self, step: int) -> None:
         """Writes histograms of the weights and of the last update, rarely; the weights are those in training."""
-        if self.histograms and self._is_rare(step):
+        if self._is_rare(step):
             self.board.histograms(step, self.histograms())
 
     def _is_rare(self, step: int) -> bool:
