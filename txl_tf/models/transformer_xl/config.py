@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from txl_tf.errors import InputError
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.settings.choices import DTYPES
-from txl_tf.settings.dropout_sites import given_rates
 from txl_tf.settings.groups import Bundle, Group, require, setting, update
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
@@ -165,6 +166,32 @@ class TransformerXLConfig(Group):
     def reach(self) -> Reach:
         """The settings that define how far attention reaches."""
         return Reach(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Reach)})
+
+
+def given_rates(text: str, sites: Collection[str]) -> dict[str, float]:
+    """The rates in the text of `dropout_sites`, such as "input:0.6,qkv:0.2", by site.
+
+    InputError for an unknown site, one given twice, or a rate that is not in [0, 1).
+    """
+    given: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        site, colon, number = part.partition(":")
+        if not colon or site not in sites:
+            raise InputError(f"dropout_sites={text}: {part!r} must be SITE:RATE, with a SITE of {', '.join(sites)}")
+        if site in given:
+            raise InputError(f"dropout_sites={text} has {site} twice")
+        given[site] = _rate(number)
+        if not 0 <= given[site] < 1:
+            raise InputError(f"dropout_sites={text}: the rate of {site} must be a number at least 0 and below 1")
+    return given
+
+
+def _rate(text: str) -> float:
+    """The number, or NaN if the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 @dataclasses.dataclass(frozen=True)
