@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,17 +50,6 @@ FORMATS = {
     "official_xlnet": official_xlnet.open_checkpoint,
 }
 """Functions that open the Checkpoint at a source, by format."""
-
-
-class _Learned(typing.NamedTuple):
-    """The data's properties that `model_dir.write_description` writes."""
-
-    dataset: str
-    unit: str
-    fingerprint: str
-    vocabulary: Vocabulary
-    vocabulary_spec: dict
-    files: dict
 
 
 def open_checkpoint(format: str, source: str) -> Checkpoint:
@@ -128,7 +116,7 @@ def import_checkpoint(
         files = {name: digest(tf.io.gfile.join(folder, name)) for name in names}
         weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model_of_config))
         weights.write(checkpoints.checkpoint_path(folder, 0))
-        learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
+        learned = model_dirs.ImportedCorpus(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
         model_dirs.write_description(folder, config, learned)
         if checkpoint.labels:
             model_dirs.write_labels(folder, checkpoint.labels)

@@ -22,7 +22,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -117,32 +117,18 @@ def config_format(model_dir: str) -> int:
     return parse_config(read_text(path), path)["format"] if tf.io.gfile.exists(path) else FORMAT
 
 
-class LearnedCorpus(Protocol):
-    """The facts that a model_dir records of its training corpus; a Corpus has all of them."""
+class ImportedCorpus(NamedTuple):
+    """What is known of the corpus of an imported model: the facts that a model_dir records; see Corpus."""
 
-    @property
-    def dataset(self) -> str:
-        """The name of the corpus."""
+    dataset: str
+    unit: str
+    fingerprint: str
+    vocabulary: Vocabulary
+    vocabulary_spec: dict[str, Any]
+    files: dict[str, str]
 
-    @property
-    def unit(self) -> str:
-        """The kind of token: "byte", "char", "word" or "subword"."""
 
-    @property
-    def fingerprint(self) -> str:
-        """A short hash of the vocabulary and all tokens."""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Text to ids and back."""
-
-    @property
-    def vocabulary_spec(self) -> dict[str, Any]:
-        """The vocabulary's `spec`."""
-
-    @property
-    def files(self) -> dict[str, str]:
-        """The sha256 of the vocabulary's files, by name."""
+LearnedCorpus = Corpus | TaskCorpus | ImportedCorpus
 
 
 def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> None:
@@ -155,7 +141,7 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_identity(corpus),
     }
-    if isinstance(corpus, Corpus):  # the corpus of an imported model is not here
+    if isinstance(corpus, Corpus):
         about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
     if isinstance(corpus, TaskCorpus) and corpus.labels:
