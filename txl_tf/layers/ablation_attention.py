@@ -20,12 +20,7 @@ from txl_tf.ops import Scores
 
 
 class LearnedPositions(MemoryAttention):
-    """Learned vectors for distances, int [K], by default K-1, .., 0; all from max_klen - 1 on share the last vector.
-
-    Args:
-        n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
-        max_klen: number of distances that have their own vector.
-    """
+    """Learned vectors for distances, int [K], by default K-1, .., 0; all from max_klen - 1 on share the last vector."""
 
     options = ("max_klen",)
 

@@ -20,10 +20,8 @@ class AdaptiveEmbedding(ClusteredLayer):
     projection to d_model, which is omitted only if the widths are equal and `proj_same_dim` is False.
 
     Examples:
-        >>> import numpy as np
-        >>> from txl_tf.layers.embedding import AdaptiveEmbedding
         >>> embedding = AdaptiveEmbedding(vocab_size=1000, d_model=32, cutoffs=(100, 400), div_val=4)
-        >>> embedding(np.array([[3, 120, 999]])).shape
+        >>> embedding(tf.constant([[3, 120, 999]])).shape
         TensorShape([1, 3, 32])
         >>> [tuple(table.shape) for table in embedding.tables]
         [(100, 32), (300, 8), (600, 2)]

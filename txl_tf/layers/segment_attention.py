@@ -124,9 +124,7 @@ class SegmentAttention(RelMultiHeadAttention):
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
     [B, 1 + P, D] with `last_only`; `positions` are Streams, by default with sinusoids only.
 
-    Args:
-        n_head, d_head, dropatt, own_biases, clamp_len, init_std: as for `RelMultiHeadAttention`; the biases are
-            (u, v, w).
+    Arguments as for `RelMultiHeadAttention`, where the biases are (u, v, w).
 
     Examples:
         >>> layer = SegmentAttention(n_head=4, d_head=16)

@@ -29,13 +29,10 @@ class AdaptiveSoftmax(ClusteredLayer):
     use tie_weight=False there, or a keras.Model subclass that owns both layers.
 
     Examples:
-        >>> import numpy as np
-        >>> from txl_tf.layers.embedding import AdaptiveEmbedding
-        >>> from txl_tf.layers.softmax import AdaptiveSoftmax
         >>> sizes = dict(vocab_size=1000, d_model=32, cutoffs=(100, 400), div_val=4)
         >>> embedding, softmax = AdaptiveEmbedding(**sizes), AdaptiveSoftmax(**sizes)
-        >>> hidden = embedding(np.array([[3, 120, 999]]))
-        >>> softmax.nll(hidden, np.array([[120, 999, -1]]), embedding).shape
+        >>> hidden = embedding(tf.constant([[3, 120, 999]]))
+        >>> softmax.nll(hidden, tf.constant([[120, 999, -1]]), embedding).shape
         TensorShape([1, 3])
         >>> softmax(hidden, embedding=embedding).shape
         TensorShape([1, 3, 1000])

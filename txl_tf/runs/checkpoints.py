@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import keras
 import numpy as np
@@ -18,9 +18,6 @@ from txl_tf.storage.literal_paths import checkpoint_reader, files_of, lacks_file
 class DamagedCheckpointError(InputError):
     """A checkpoint that was complete when it was written cannot be read."""
 
-
-LAYER = re.compile(r"/layer_(\d+)/")
-"""The part of a weight's path with the number of its layer."""
 
 WEIGHT_PARTS = {"last": "model", "average": "average"}
 """The name in a checkpoint of each kind of weights."""
@@ -110,11 +107,6 @@ def stored_weights(path: str) -> dict[str, list[int]]:
         for name in sorted(shapes)
         if name.startswith(part)
     }
-
-
-def count_layers(names: Iterable[str]) -> int:
-    """The number of layers that weights have: one more than the highest I in a path with layer_I."""
-    return max((int(match[1]) + 1 for name in names if (match := LAYER.search(name))), default=0)
 
 
 _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)

@@ -36,17 +36,15 @@ from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
 from txl_tf.runs.checkpoints import (
-    LAYER,
     WEIGHT_PARTS,
     checkpoint_path,
     checkpoint_steps,
-    count_layers,
     read_checkpoint,
     refuse_not_finite,
     stored_weights,
     variables_by_path,
 )
-from txl_tf.runs.parameters import frozen_paths
+from txl_tf.runs.parameters import LAYER, count_layers, frozen_paths
 from txl_tf.settings.run import FORMAT, Config, parse_config
 from txl_tf.storage.files import (
     read_json,

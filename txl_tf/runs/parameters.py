@@ -12,7 +12,13 @@ import keras
 from txl_tf.errors import InputError
 
 _LAYERS = re.compile(r"layers:(\d+)(?:-(\d+))?")
-_LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
+LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
+"""The part of a weight's path with the number of its layer."""
+
+
+def count_layers(paths: Iterable[str]) -> int:
+    """The number of layers that weights have: one more than the highest I in a path with layer_I."""
+    return max((int(match[1]) + 1 for path in paths if (match := LAYER.search(path))), default=0)
 
 
 def parameter_table(model: keras.Model) -> str:
@@ -69,7 +75,7 @@ def frozen_paths(names: str, paths: Iterable[str]) -> set[str]:
     for name in names.split(",") if names else ():
         match = _LAYERS.fullmatch(name)
         layers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else None
-        numbers = {path: int(number[1]) for path in paths if (number := _LAYER.search(path))}
+        numbers = {path: int(number[1]) for path in paths if (number := LAYER.search(path))}
         if layers is not None:
             fits = {path for path, number in numbers.items() if number in layers}
         else:

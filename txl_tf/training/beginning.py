@@ -11,8 +11,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.devices import distribute
 from txl_tf.objectives.base import State
-from txl_tf.runs.checkpoints import count_layers
-from txl_tf.runs.parameters import freeze
+from txl_tf.runs.parameters import count_layers, freeze
 from txl_tf.settings.run import Config, TrainConfig
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.optimizer.adam import Adam

@@ -7,9 +7,9 @@ import re
 import typing
 from collections.abc import Sequence
 
+from txl_tf.runs.parameters import LAYER, count_layers
 from txl_tf.settings.run import TrainConfig
 
-_LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 _BELOW_THE_LAYERS = re.compile(r"(?:^|/)(?:\w+_)?embedding(?:/|$)")
 _BIAS_OR_NORM = re.compile(r"(?:\w+_)?bias(?:_\d+)?|gamma|beta")
 _QUERY_BIASES = {"content_bias", "position_bias", "segment_bias"}  # the official r_w_bias, r_r_bias, r_s_bias
@@ -35,7 +35,7 @@ def weight_rules(config: TrainConfig, paths: Sequence[str], n_layer: int | None 
     `n_layer` is the model's number of layers; None: the largest layer_i among the paths gives it.
     """
     if n_layer is None:
-        n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
+        n_layer = count_layers(paths)
     rules = []
     for path in paths:
         factors = {"rate": config.embedding_lr if _BELOW_THE_LAYERS.search(path) else 1.0, "gradient": 1.0}
@@ -66,7 +66,7 @@ def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> fl
     else 1: the embeddings, the heads, and attention's query biases and segment tables, which the official code has
     outside its layers.
     """
-    layer = _LAYER.search(path)
+    layer = LAYER.search(path)
     if of == "gradient" and path.rsplit("/", 1)[-1] in _OUTSIDE_THE_OFFICIAL_LAYER:
         layers_above = 0
     elif layer:
