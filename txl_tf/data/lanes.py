@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,9 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
 from txl_tf.settings.run import Config, DataConfig
+
+if TYPE_CHECKING:
+    from txl_tf.data.tasks.corpus import TaskCorpus
 
 # Tokens that are read at once, in all lanes together and in one lane: enough to make the cost of an op small, few
 # enough for little memory, and for a first batch soon after a seek.
@@ -179,19 +182,8 @@ def evaluation_batches(
     return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
 
 
-class CheckedContent(Protocol):
-    """Files in a directory, with checks of their content."""
-
-    @property
-    def data_dir(self) -> str:
-        """The directory."""
-
-    def check_content(self) -> None:
-        """Raises InputError for the first file that is not as it should be."""
-
-
 @contextlib.contextmanager
-def named_read_errors(corpus: CheckedContent) -> Iterator[None]:
+def named_read_errors(corpus: Corpus | TaskCorpus) -> Iterator[None]:
     """Within this context TensorFlow's error about a damaged or foreign shard becomes an InputError that names it."""
     try:
         yield
@@ -214,6 +206,12 @@ def host_lanes(batch_size: int, host: int, num_hosts: int, replicas_per_host: in
     return np.arange(host * rows, (host + 1) * rows, dtype=np.int64)
 
 
+def by_replica(segments: tf.Tensor, replicas: int, rows: int, t_len: int) -> tf.Tensor:
+    """G segments of each lane, [R b, G T] or [R b, G, T] -> batches of the replicas, one after another: [G R, b, T]."""
+    segments = tf.reshape(segments, [replicas, rows, -1, t_len])
+    return tf.reshape(tf.transpose(segments, [2, 0, 1, 3]), [-1, rows, t_len])
+
+
 def _side_by_side(
     lane_blocks: Callable[[tf.Tensor, int], tf.data.Dataset],
     lanes: np.ndarray,
@@ -228,10 +226,6 @@ def _side_by_side(
     rows = len(lanes) // replicas
     segments = max(1, min(_BLOCK_TOKENS // len(lanes), _LANE_BLOCK_TOKENS) // tgt_len)
 
-    def cut(tokens: tf.Tensor) -> tf.Tensor:  # [R b, G T], G segments of each lane -> [G R, b, T]
-        tokens = tf.reshape(tokens, [replicas, rows, segments, tgt_len])
-        return tf.reshape(tf.transpose(tokens, [2, 0, 1, 3]), [segments * replicas, rows, tgt_len])
-
     return (
         tf.data.Dataset.from_tensor_slices(lanes)
         .interleave(
@@ -242,7 +236,11 @@ def _side_by_side(
             deterministic=True,
         )
         .batch(len(lanes), drop_remainder=True)
-        .map(lambda *blocks: tuple(map(cut, blocks)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .map(
+            lambda *blocks: tuple(by_replica(block, replicas, rows, tgt_len) for block in blocks),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
         .unbatch()
         .take(steps * replicas)
     )

@@ -269,19 +269,9 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
     for name in (*(shard.file for shard in shards), *manifest["files"]):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is not a file of the corpus")
-    names = {field.name for field in dataclasses.fields(Corpus)}
-    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "split_rule", "vocabulary_note", "folder"}
-    return Corpus(
-        data_dir=data_dir,
-        splits=splits,
-        cutoffs=cutoffs,
-        document_ends=manifest.get("document_ends"),
-        texts=_texts(manifest.get("texts", {})),
-        split_rule=manifest.get("split_rule", ""),
-        vocabulary_note=manifest.get("vocabulary_note", ""),
-        folder=folder,
-        **{name: manifest[name] for name in names},
-    )
+    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
+    read = {"data_dir": data_dir, "splits": splits, "cutoffs": cutoffs, "texts": _texts(manifest.get("texts", {}))}
+    return Corpus(**{name: manifest[name] for name in names} | read)
 
 
 def _texts(contents: Any) -> dict[str, dict[str, Any]]:

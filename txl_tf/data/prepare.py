@@ -105,15 +105,13 @@ def _build(
         vocabulary, streams, sizes = _write_with_beam(
             settings, encoder, text, place, tf.io.gfile.join(data_dir, staging.WORK), work_dir, beam_args
         )
-    corpus = _described(settings, data_dir, folder, vocabulary, streams)
-    corpus = dataclasses.replace(
-        corpus,
-        document_ends=text.document_ends if encoder.reading.get("marked") else "",
-        texts=sources.split_contents(sizes),
-        split_rule=text.split_rule,
-        vocabulary_note=encoder.note,
-    )
-    manifest.write_manifest(corpus)
+    about = {
+        "document_ends": text.document_ends if encoder.reading.get("marked") else "",
+        "texts": sources.split_contents(sizes),
+        "split_rule": text.split_rule,
+        "vocabulary_note": encoder.note,
+    }
+    manifest.write_manifest(_described(settings, data_dir, folder, vocabulary, streams, about))
     return manifest.load_corpus(data_dir)
 
 
@@ -157,9 +155,14 @@ def _write_with_beam(
 
 
 def _described(
-    settings: Settings, data_dir: str, folder: str, vocabulary: Vocabulary, streams: manifest.Streams
+    settings: Settings,
+    data_dir: str,
+    folder: str,
+    vocabulary: Vocabulary,
+    streams: manifest.Streams,
+    about: dict[str, Any],
 ) -> manifest.Corpus:
-    """The Corpus of shards that are complete."""
+    """The Corpus of shards that are complete; `about`: further fields of it."""
     splits = {}
     for split in sources.SPLITS:
         passes = [shards for stream, shards in streams.items() if stream == split or stream.startswith(split + "-")]
@@ -189,4 +192,5 @@ def _described(
         files={name: digest(joined(data_dir, folder, name)) for name in names},
         request=dataclasses.asdict(settings),
         folder=folder,
+        **about,
     )

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.lanes import TrainingLanes, host_lanes, segments_per_epoch
+from txl_tf.data.lanes import TrainingLanes, by_replica, host_lanes, segments_per_epoch
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.settings.run import Config, DataConfig
@@ -95,8 +95,7 @@ class RandomLanes:
                     places = (tf.cumsum(own) - own)[:, None] + tf.range(longest, dtype=tf.int64)
                     segments = tf.gather(tokens, tf.minimum(places, total - 1), axis=1)
                     segments = tf.where(tf.range(longest, dtype=tf.int64) < own[:, None], segments, padding)
-                    segments = tf.reshape(segments, [replicas_per_host, rows, -1, longest])
-                    return tf.reshape(tf.transpose(segments, [2, 0, 1, 3]), [-1, rows, longest])
+                    return by_replica(segments, replicas_per_host, rows, longest)
 
                 blocks = tf.data.Dataset.from_tensor_slices(lanes).interleave(
                     lane_block,

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import typing
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -113,12 +114,11 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
     require_no_answers(directory)
     answered = list(answered)
     tf.io.gfile.makedirs(directory)
-    files = {
-        "predictions": {one.id: one.answer(threshold) for one in answered},
-        "null_odds": {one.id: one.null_probability for one in answered},
-        "nbest_predictions": {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
-    }
-    for name in ANSWER_FILES:
-        content = files[name]
+    contents: tuple[dict[str, Any], ...] = (
+        {one.id: one.answer(threshold) for one in answered},
+        {one.id: one.null_probability for one in answered},
+        {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
+    )
+    for name, content in zip(ANSWER_FILES, contents, strict=True):
         text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which is not UTF-8
         write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -134,8 +135,33 @@ class ExamplePlan:
     def make(
         self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
     ) -> ExampleSet:
-        """See `make_examples`; `layout`: the settings that the examples depend on, besides the vocabulary."""
-        return make_examples(chunks, count, {**self.origin, **layout}, self.directory, **about)
+        """Encodes examples, or reads them from shards where they were encoded before.
+
+        Args:
+            chunks: encodes; called only if there are no shards yet.
+            count: about how many examples there are; up to SMALL they stay in memory.
+            layout: the settings that the examples depend on, besides the vocabulary.
+            about: attributes of the ExampleSet besides features, origin and meta.
+
+        Raises:
+            InputError: shards are damaged.
+        """
+        origin = {**self.origin, **layout}
+        if self.directory is None or count <= SMALL:
+            parts: collections.defaultdict[str, list[np.ndarray]] = collections.defaultdict(list)
+            meta: list[Any] = []
+            for features, own in _shown(chunks(), count):
+                meta.extend(own)
+                for name, array in features.items():
+                    parts[name].append(array)
+            whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+            return ExampleSet(whole, origin, meta=meta, **about)
+        found = read_examples(self.directory)
+        if found is None or found.origin != json.loads(json.dumps(origin)):
+            write_examples(_shown(chunks(), count), origin, self.directory, **about)
+            found = read_examples(self.directory)
+            assert found is not None
+        return found
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
@@ -148,40 +174,6 @@ def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "
         return ()
     share = f"{count:,} of {len(cut):,} {what}".rstrip() + f" ({count / len(cut):.1%})"
     return (f"{share} {'is' if count == 1 else 'are'} cut at {counted(most, 'token')} ({setting})",)
-
-
-def make_examples(
-    chunks: Callable[[], Iterable[Chunk]],
-    count: int,
-    origin: dict[str, Any],
-    directory: str | None = None,
-    **about: Any,
-) -> ExampleSet:
-    """Encodes examples, or reads them from shards where they were encoded before.
-
-    Args:
-        chunks: encodes; called only if there are no shards yet.
-        count: about how many examples there are; up to SMALL they stay in memory.
-        origin, about: attributes of the ExampleSet besides features and meta.
-        directory: for shards; None: examples stay in memory.
-
-    Raises:
-        InputError: shards are damaged.
-    """
-    if directory is None or count <= SMALL:
-        parts: collections.defaultdict[str, list[np.ndarray]] = collections.defaultdict(list)
-        meta: list[Any] = []
-        for features, own in _shown(chunks(), count):
-            meta.extend(own)
-            for name, array in features.items():
-                parts[name].append(array)
-        return ExampleSet({name: np.concatenate(arrays) for name, arrays in parts.items()}, origin, meta=meta, **about)
-    found = read_examples(directory)
-    if found is None or found.origin != json.loads(json.dumps(origin)):
-        write_examples(_shown(chunks(), count), origin, directory, **about)
-        found = read_examples(directory)
-        assert found is not None
-    return found
 
 
 def _shown(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
@@ -218,7 +210,8 @@ def write_examples(
     shards: list[dict[str, Any]] = []
     meta: list[Any] = []
     kinds: dict[str, Any] = {}
-    for records in _in_groups(_records(chunks, kinds, meta), shard_examples):
+    rest = _records(chunks, kinds, meta)
+    while records := list(itertools.islice(rest, shard_examples)):
         file = f"examples-{len(shards):05d}.tfrecord"
         path = tf.io.gfile.join(directory, file)
         with tf.io.TFRecordWriter(path) as writer:
@@ -278,18 +271,6 @@ def _records(chunks: Iterable[Chunk], kinds: dict[str, Any], meta: list[Any]) ->
     for features, own in chunks:
         meta.extend(own)
         arrays = {name: array.astype(array.dtype.newbyteorder("<")) for name, array in features.items()}
-        own_kinds = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in arrays.items()}
-        kinds.update(own_kinds)
+        kinds.update({name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in arrays.items()})
         for i in range(len(next(iter(arrays.values())))):
             yield b"".join(array[i].tobytes() for array in arrays.values())
-
-
-def _in_groups(records: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    group: list[bytes] = []
-    for record in records:
-        group.append(record)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.counted import counted
-from txl_tf.data.lanes import host_lanes
+from txl_tf.data.lanes import by_replica, host_lanes
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.data.xlnet.marks import sentence_ends, word_starts
@@ -119,26 +119,6 @@ def _first(found: tf.Tensor) -> tf.Tensor:
     return tf.reduce_min(tf.where(found, tf.range(length), length), axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Marks:
-    """Properties of the vocabulary's tokens as constants (see marks.py), and the ids of SEP and CLS."""
-
-    word_starts: np.ndarray
-    sentence_ends: np.ndarray
-    sep: int
-    cls: int
-
-    @classmethod
-    def of(cls, corpus: Corpus) -> _Marks:
-        vocabulary = corpus.vocabulary
-        return cls(
-            sep=vocabulary.special_token("sep"),
-            cls=vocabulary.special_token("cls"),
-            word_starts=word_starts(vocabulary),
-            sentence_ends=sentence_ends(vocabulary),
-        )
-
-
 class SplitPairs:
     """The segments of all lanes of a split, epoch after epoch; attributes as for TrainingData.
 
@@ -160,7 +140,9 @@ class SplitPairs:
         seed: tuple[int, int],
     ):
         self._data, self._rule, self._seed = data, rule, seed
-        self._marks = _Marks.of(corpus)
+        vocabulary = corpus.vocabulary
+        self._sep, self._cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+        self._word_starts, self._sentence_ends = word_starts(vocabulary), sentence_ends(vocabulary)
         self._shards = Shards(corpus, split)
         self._reuse_len, self._total = reuse_len, data.tgt_len - reuse_len - 3
         self._stretches = data.batch_size // 2 if data.bi_data else data.batch_size
@@ -178,6 +160,9 @@ class SplitPairs:
         self.unused = self._shards.tokens - self._stretches * self.epoch_steps * reuse_len
         self._block = min(max(_BLOCK_TOKENS // reuse_len, 1), self.epoch_steps)
         self._blocks = -(-self.epoch_steps // self._block)
+        # The tokens from which a block draws the texts B that do not follow A, and those of its two windows.
+        self._core = min(max(self._block * reuse_len, self._total), self._stretch)
+        self._here, self._there = self._block * reuse_len + 2 * self._total, self._core + 2 * self._total
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches [b, T] without end from a step on; arguments and errors as for `lanes.training_batches`."""
@@ -189,12 +174,9 @@ class SplitPairs:
         def side_by_side(block: tf.Tensor, backward: tf.Tensor, *parts: tf.Tensor) -> PermutationBatch:
             count = tf.minimum(self.epoch_steps - block[0] % self._blocks * self._block, self._block)
 
-            def cut(part: tf.Tensor) -> tf.Tensor:  # [R b, G, T], the first `count` of the G steps -> [count R, b, T]
-                part = tf.reshape(part[:, :count], [replicas, rows, count, self._data.tgt_len])
-                return tf.reshape(tf.transpose(part, [2, 0, 1, 3]), [count * replicas, rows, self._data.tgt_len])
-
             backward = tf.tile(tf.reshape(backward, [replicas, rows]), [count, 1])
-            tokens, segments, rank, kind = map(cut, parts)
+            fields = (by_replica(part[:, :count], replicas, rows, self._data.tgt_len) for part in parts)
+            tokens, segments, rank, kind = fields
             return PermutationBatch(tokens, segments, rank, kind, backward)
 
         # Block after block, and lane after lane within a block; _READERS of them are read in parallel.
@@ -224,28 +206,14 @@ class SplitPairs:
         """
         epoch = block // self._blocks
         step = block % self._blocks * self._block
-        core = self._core
         seeds = numbered_seeds(numbered_seeds(tf.constant([self._seed[0], ~self._seed[1]]), block), lane)
-        elsewhere = random_integers(random_bits([1], seeds)[0], self._stretch - core + 1)
+        elsewhere = random_integers(random_bits([1], seeds)[0], self._stretch - self._core + 1)
         # Each window begins one token early, because that token decides whether the next one begins a sentence.
         here = self._window(epoch, lane, step * self._reuse_len - 1, 1 + self._here)
         there = self._window(epoch, lane, elsewhere - self._total - 1, 1 + self._there)
         return tf.data.Dataset.zip((tf.data.Dataset.from_tensors((block, lane)), here, there)).map(
             lambda about, here, there: (*about, *here, *there)
         )
-
-    @property
-    def _core(self) -> int:
-        """The number of tokens from which a block draws the texts B that do not follow A."""
-        return min(max(self._block * self._reuse_len, self._total), self._stretch)
-
-    @property
-    def _here(self) -> int:
-        return self._block * self._reuse_len + 2 * self._total
-
-    @property
-    def _there(self) -> int:
-        return self._core + 2 * self._total
 
     def _window(self, epoch: tf.Tensor, lane: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
         """A lane's tokens from position start + 1 on, int32 [length - 1]; and which of them begin a sentence."""
@@ -254,7 +222,7 @@ class SplitPairs:
         first = tf.where(backward, self._stretch - start - length, start)
 
         def marked(tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            ends = tf.gather(tf.constant(self._marks.sentence_ends), tokens)
+            ends = tf.gather(tf.constant(self._sentence_ends), tokens)
             begins = ends[:-1] & ~ends[1:]
             tokens, begins = tf.cond(
                 backward,
@@ -294,13 +262,13 @@ class SplitPairs:
         pair = tf.where(place < first_len, texts[:, : total + 3], pair)
         is_sep = (place == first_len) | (place == total + 1)
         is_cls = tf.broadcast_to(place == total + 2, tf.shape(pair))
-        pair = tf.where(is_sep, self._marks.sep, tf.where(is_cls, self._marks.cls, pair))
+        pair = tf.where(is_sep, self._sep, tf.where(is_cls, self._cls, pair))
         tokens = tf.concat([rows[:, :reuse_len], pair], axis=1)
         segments = tf.cast(place > first_len, tf.int32) + tf.cast(is_cls, tf.int32)
         segments = tf.pad(segments, [[0, 0], [reuse_len, 0]])
 
         backward = self._is_backward(lane)
-        words = tf.gather(tf.constant(self._marks.word_starts), tokens)
+        words = tf.gather(tf.constant(self._word_starts), tokens)
         ranks, targets = [], []
         parts = (words[:, :reuse_len], words[:, reuse_len:])
         goals = (rule.num_predict - rule.num_predict // 2, rule.num_predict // 2)
