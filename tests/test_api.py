@@ -179,6 +179,7 @@ def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
         (lambda: model.predict("t.csv"), r"'t\.csv' is a file here.*did you mean predict_file\('t\.csv'\)"),
         (lambda: model.classify(["t.csv"]), "is a file here"),
         (lambda: model.predict(frame), "the table has no column 'text' but 'id', 'message'"),
+        (lambda: model.predict(texts, columns), "columns are for a DataFrame, and these inputs are none"),
         (lambda: model.predict(frame, {"texts": "message"}), "columns has no 'texts': give text, text_b or label"),
         (lambda: model.evaluate({"text": ["a"], "label": []}), "must be equally long, and have 'text' 1, 'label' 0"),
         (lambda: model.evaluate(3), "give a file, a DataFrame"),

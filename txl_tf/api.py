@@ -272,6 +272,8 @@ class Model:
             InputError: the model is not fine-tuned, or an input is not what its task needs.
         """
         if not is_frame(inputs):
+            if columns is not None:
+                raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
             return self._predicted("predict", inputs)
         found = self._of_table("predict", table_of(inputs), columns, False)
         rows = zip(found.rows, found.predictions, strict=True)

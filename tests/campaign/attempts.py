@@ -25,7 +25,12 @@ SECONDS = 90
 """The limit of a case: of its work, and of the time in which it only waits."""
 _TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
 _FREE = ("text", "prompt.txt", "table.tsv", "squad.json", "list.txt", "words.conll", "sets.csv", "prompts.jsonl")
+_FREE += ("tickets.csv", "tickets.xlsx")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
+
+
+CACHE = {"TXL_TF_CACHE": "cache"}
+"""Published models are imported into the folder of the case, not of the user."""
 
 
 def set_up_process():
@@ -52,7 +57,7 @@ def attempt(case, root):
         try:
             line = command.line(case.flags)
             fork = not (command.alone or case.interrupted)
-            done = run(line, place, case.environment, fork=fork, interrupted=case.interrupted)
+            done = run(line, place, CACHE | case.environment, fork=fork, interrupted=case.interrupted)
         except subprocess.TimeoutExpired:
             return f"it ran for more than {SECONDS} s", time.perf_counter() - start
         seconds = time.perf_counter() - start
@@ -150,7 +155,7 @@ def folder(case, root):
 def usual(name, root):
     """The result of a command without damage."""
     with folder(Case(name, ""), root) as place:
-        done = run(COMMANDS[name].line({}), place, {}, fork=not COMMANDS[name].alone, seconds=2 * SECONDS)
+        done = run(COMMANDS[name].line({}), place, CACHE, fork=not COMMANDS[name].alone, seconds=2 * SECONDS)
         assert done.returncode == 0, f"{name} fails without damage: {done.stderr}"
         return COMMANDS[name].outcome(place, done.stdout)
 

@@ -12,13 +12,13 @@ from campaign import damage, world
 from campaign.attempts import attempt
 from campaign.case import ASCII, Case
 from campaign.commands import COMMANDS, ROOT
-from campaign.kinds import archives, encodings, own_text, paths, surrogates, tables
+from campaign.kinds import archives, encodings, own_text, paths, published, runs, surrogates, tables
 
 NUMBERS = ("nan", "inf", "-1", "0", "1" + 30 * "0", "x")
 INTEGER_LISTS = ("cutoffs", "profile_steps", "seeds", "context_lengths")
 EMPTY = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags whose text may be empty."""
-KINDS = (paths, own_text, archives, encodings, surrogates, tables)
+KINDS = (paths, own_text, archives, encodings, surrogates, tables, published, runs)
 """Modules with cases that people run into; the titles begin with the module's name."""
 
 

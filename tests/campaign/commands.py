@@ -5,6 +5,8 @@ import json
 import pathlib
 import re
 
+import openpyxl
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -74,6 +76,15 @@ def predictions(path):
     return read
 
 
+def cells(path):
+    """The function that reads all cells of a workbook's first sheet."""
+
+    def read(folder):
+        return list(openpyxl.load_workbook(folder / path).active.iter_rows(values_only=True))
+
+    return read
+
+
 def corpus(path):
     """The function that reads all files of a data_dir but the manifest, which says what they were made from."""
 
@@ -95,6 +106,10 @@ TINY = flags(
     "--train_steps=4 --warmup_steps=1 --log_steps=1 --save_steps=2 --eval_steps=2 --nojit_compile --noeval_jit_compile"
 )
 IMPORTED = flags("--dataset=text --batch_size=2 --tgt_len=4 --mem_len=5 --clamp_len=4")
+ONE_TABLE = flags(
+    "--task=classification --train=tickets.csv --text_column=message --label_column=team --model_dir=new --tgt_len=16 "
+    "--batch_size=4 --train_steps=2 --nojit_compile --noeval_jit_compile"
+)
 
 COMMANDS = {
     "prepare": Command(
@@ -205,8 +220,8 @@ COMMANDS = {
     ),
     "score_table": Command(
         "scripts/score.py",
-        flags("--model_dir=model --input=table.tsv --output=found.csv --text_column=text"),
-        ("model", "table.tsv"),
+        flags("--model_dir=model --input=tickets.csv --output=found.csv --text_column=message"),
+        ("model", "tickets.csv"),
         ("found.csv",),
         lambda folder: (folder / "found.csv").read_text(),
     ),
@@ -215,12 +230,17 @@ COMMANDS = {
         flags("--model_dir=huggingface --text_file=prompt.txt --tgt_len=4"),
         ("huggingface", "prompt.txt"),
         ("cache",),
-        by_hand=True,
+    ),
+    "generate_published": Command(
+        "scripts/generate.py", flags("--model_dir=huggingface --prompt=w1 --max_tokens=4"), ("huggingface",), ("cache",)
     ),
     "fill": Command(
         "scripts/fill.py",
         flags("--model_dir=xlnet --text_file=prompt.txt --score --context=word7 --beam_size=2 --top=2"),
         ("xlnet", "prompt.txt"),
+    ),
+    "fill_published": Command(
+        "scripts/fill.py", flags("--model_dir=xlnet.zip --text=word1____"), ("xlnet.zip",), ("cache",)
     ),
     "candidates": Command(
         "scripts/fill.py",
@@ -236,11 +256,17 @@ COMMANDS = {
     ),
     "predict_table": Command(
         "scripts/predict.py",
-        flags("--model_dir=tuned --input=table.tsv --output=found.csv"),
-        ("tuned", "table.tsv"),
-        ("found.csv", "found.tsv", "found.xlsx", "FOUND.CSV"),
-        lambda folder: "",
-        by_hand=True,
+        flags("--model_dir=tuned --input=tickets.csv --text_column=message --output=found.csv --all_probabilities"),
+        ("tuned", "tickets.csv"),
+        ("found.csv", "found.tsv", "found.jsonl", "found.xlsx", "FOUND.CSV"),
+        lambda folder: (folder / "found.csv").read_text() if (folder / "found.csv").exists() else "",
+    ),
+    "predict_workbook": Command(
+        "scripts/predict.py",
+        flags("--model_dir=tuned --input=tickets.xlsx --text_column=message --output=found.xlsx"),
+        ("tuned", "tickets.xlsx"),
+        ("found.xlsx",),
+        cells("found.xlsx"),
     ),
     "answer": Command(
         "scripts/predict.py",
@@ -271,6 +297,20 @@ COMMANDS = {
         ("xlnet", "table.tsv"),
         ("new",),
         metrics("new"),
+    ),
+    "finetune_published": Command(
+        "scripts/finetune.py",
+        ONE_TABLE | flags("--init=xlnet.zip"),
+        ("xlnet.zip", "tickets.csv"),
+        ("new", "cache"),
+        metrics("new"),
+    ),
+    "finetune_folds": Command(
+        "scripts/finetune.py",
+        ONE_TABLE | flags("--init=xlnet --folds=2"),
+        ("xlnet", "tickets.csv"),
+        ("new",),
+        metrics("new/fold-1"),
     ),
     "finetune_as": Command(
         "scripts/finetune.py",

@@ -1,5 +1,6 @@
 """Not a test: one small file of every kind that a command reads, each made in seconds and without training."""
 
+import csv
 import functools
 import json
 import pathlib
@@ -7,11 +8,14 @@ import pickle
 import tempfile
 
 import numpy as np
+import openpyxl
 import published_files
 import random_model
 import random_xlnet
 import tensorflow as tf
 import tuned_models
+import xlnet_files
+import xlnet_tokens
 from published_reference import Sizes, tf_tensors, torch_tensors
 
 from txl_tf import families
@@ -173,6 +177,27 @@ def table(path, root):
     path.write_text("text\tlabel\n" + "\n".join(rows) + "\n")
 
 
+TICKETS = [
+    (i, f"{word} return {WORDS[i]}, import", team, f'a "{word}" note')
+    for i, (word, team) in enumerate([("lambda", "no"), ("while", "yes")] * 8)
+]
+"""Rows of a spreadsheet, with columns that no model reads."""
+
+
+@part("tickets.csv")
+def tickets(path, root):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([("id", "message", "team", "note"), *TICKETS])
+
+
+@part("tickets.xlsx")
+def workbook(path, root):
+    book = openpyxl.Workbook()
+    for row in (("id", "message", "team", "note"), *TICKETS):
+        book.active.append(row)
+    book.save(path)
+
+
 @part("squad.json")
 def squad(path, root):
     answer = {"text": "import", "answer_start": 7}
@@ -224,6 +249,19 @@ def huggingface_other(path, root):
     source = path.name.removeprefix("huggingface_")
     build(root, [source])
     export_checkpoint(model_dir.load_trained(str(root / source)), "huggingface", str(path))
+
+
+@part("xlnet.zip")
+def xlnet_zip(path, root):
+    """An XLNet as its authors publish it."""
+    pieces = xlnet_tokens.small_model()
+    size = XLNetVocabulary(pieces).vocab_size
+    weights = xlnet_files.random_weights(np.random.default_rng(0), vocab_size=size)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        xlnet_files.write_official(folder, xlnet_files.official_tensors(weights), n_token=size)
+        (folder / "spiece.model").write_bytes(pieces)
+        xlnet_files.write_zip(path, folder)
 
 
 @part("official_tf")

@@ -16,9 +16,6 @@ import xlnet_models
 import xlnet_tokens
 from xlnet_files import (
     ANSWERS,
-    BIASES,
-    OFFICIAL,
-    PROJECTIONS,
     B,
     D,
     H,
@@ -28,9 +25,12 @@ from xlnet_files import (
     V,
     huggingface_tensors,
     imported,
+    official_tensors,
     random_weights,
     to_float32,
     write_hugging_face,
+    write_official,
+    write_zip,
 )
 
 from txl_tf import families
@@ -68,43 +68,6 @@ def head_weights(rng, n_class=0):
     weights |= dense("impossible/inner", 2 * D, D) | dense("impossible/outer", D, 1)
     del weights["impossible/outer/bias"]
     return to_float32(weights)
-
-
-def official_tensors(weights):
-    """The official code's variables, with what its optimizer leaves beside them."""
-    tensors = {"transformer/word_embedding/lookup_table": weights["embedding"]}
-    tensors["transformer/mask_emb/mask_emb"] = weights["mask_embedding"][None, None]
-    tensors["lm_loss/bias"] = weights["softmax_bias"]
-    layers = weights["layers"]
-    for theirs, ours in BIASES.items():
-        tied = weights.get(ours)
-        tensors[f"transformer/{theirs}"] = np.stack([layer[ours] for layer in layers]) if tied is None else tied
-    tensors["transformer/seg_embed"] = np.stack([layer["segment_table"] for layer in layers])
-    for i, layer in enumerate(layers):
-        attention, feed_forward = f"transformer/layer_{i}/rel_attn", f"transformer/layer_{i}/ff"
-        for theirs, ours in PROJECTIONS.items():
-            tensors[f"{attention}/{theirs}/kernel"] = layer[f"{ours}_kernel"]
-        tensors[f"{attention}/o/kernel"] = np.einsum("hdD->Dhd", layer["output_kernel"])
-        for part in ("gamma", "beta"):
-            tensors[f"{attention}/LayerNorm/{part}"] = layer[f"attention_norm/{part}"]
-            tensors[f"{feed_forward}/LayerNorm/{part}"] = layer[f"feed_forward_norm/{part}"]
-        for part in ("kernel", "bias"):
-            tensors[f"{feed_forward}/layer_1/{part}"] = layer[f"feed_forward/inner/{part}"]
-            tensors[f"{feed_forward}/layer_2/{part}"] = layer[f"feed_forward/outer/{part}"]
-    tensors = {f"model/{name}": tensor.astype(np.float32) for name, tensor in tensors.items()}
-    slots = {
-        "model/lm_loss/bias/adam_m": np.zeros([V], np.float32),
-        "model/lm_loss/bias/adam_v": np.ones([V], np.float32),
-    }
-    slots |= {"model/lm_loss/bias/Adam_1": np.ones([V], np.float32), "beta1_power": np.float32(0.9)}
-    return tensors | slots | {"global_step": np.int64(7)}
-
-
-def write_official(folder, tensors, **config):
-    """The files of a published model, without its vocabulary."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_tf(str(folder / "xlnet_model.ckpt"), tensors)
-    (folder / "xlnet_config.json").write_text(json.dumps(OFFICIAL | {"untie_r": True} | config))
 
 
 def assert_equal_to_the_reference(model, weights, rng, activation, **options):
@@ -386,9 +349,7 @@ def test_the_commands(tmp_path, rng, pieces, vocab_size, monkeypatch):
     weights = random_weights(rng, vocab_size=vocab_size)
     write_official(tmp_path / "model", official_tensors(weights), n_token=vocab_size)
     (tmp_path / "model" / "spiece.model").write_bytes(pieces)
-    with zipfile.ZipFile(tmp_path / "model.zip", "w") as packed:
-        for path in sorted((tmp_path / "model").iterdir()):
-            packed.write(path, f"xlnet_cased/{path.name}")
+    write_zip(tmp_path / "model.zip", tmp_path / "model")
     common = ["scripts/import_checkpoint.py", "--format=official_xlnet", f"--source={tmp_path}/model.zip"]
     output = run(*common, f"--model_dir={tmp_path}/run", "--mem_len=5", "--nolower_case")
     assert f"{vocab_size:,} tokens, for permutation_lm" in output and "not in the checkpoint" not in output

@@ -1,8 +1,9 @@
-"""Small XLNets with random weights as Hugging Face's files, and what the importer makes of files."""
+"""Small XLNets with random weights as the files of both published codes, and what the importer makes of files."""
 
 import collections
 import dataclasses
 import json
+import zipfile
 
 import numpy as np
 import published_files as files
@@ -76,6 +77,50 @@ def write_hugging_face(folder, tensors, name="model.safetensors", **config):
     about = {name: value for name, value in OFFICIAL.items() if name != "n_token"}
     about |= {"model_type": "xlnet", "vocab_size": V, "untie_r": True, "attn_type": "bi", "mem_len": None}
     (folder / "config.json").write_text(json.dumps(about | config))
+
+
+def official_tensors(weights):
+    """The official code's variables, with what its optimizer leaves beside them."""
+    tensors = {"transformer/word_embedding/lookup_table": weights["embedding"]}
+    tensors["transformer/mask_emb/mask_emb"] = weights["mask_embedding"][None, None]
+    tensors["lm_loss/bias"] = weights["softmax_bias"]
+    layers = weights["layers"]
+    for theirs, ours in BIASES.items():
+        tied = weights.get(ours)
+        tensors[f"transformer/{theirs}"] = np.stack([layer[ours] for layer in layers]) if tied is None else tied
+    tensors["transformer/seg_embed"] = np.stack([layer["segment_table"] for layer in layers])
+    for i, layer in enumerate(layers):
+        attention, feed_forward = f"transformer/layer_{i}/rel_attn", f"transformer/layer_{i}/ff"
+        for theirs, ours in PROJECTIONS.items():
+            tensors[f"{attention}/{theirs}/kernel"] = layer[f"{ours}_kernel"]
+        tensors[f"{attention}/o/kernel"] = np.einsum("hdD->Dhd", layer["output_kernel"])
+        for part in ("gamma", "beta"):
+            tensors[f"{attention}/LayerNorm/{part}"] = layer[f"attention_norm/{part}"]
+            tensors[f"{feed_forward}/LayerNorm/{part}"] = layer[f"feed_forward_norm/{part}"]
+        for part in ("kernel", "bias"):
+            tensors[f"{feed_forward}/layer_1/{part}"] = layer[f"feed_forward/inner/{part}"]
+            tensors[f"{feed_forward}/layer_2/{part}"] = layer[f"feed_forward/outer/{part}"]
+    tensors = {f"model/{name}": tensor.astype(np.float32) for name, tensor in tensors.items()}
+    slots = {
+        "model/lm_loss/bias/adam_m": np.zeros([V], np.float32),
+        "model/lm_loss/bias/adam_v": np.ones([V], np.float32),
+    }
+    slots |= {"model/lm_loss/bias/Adam_1": np.ones([V], np.float32), "beta1_power": np.float32(0.9)}
+    return tensors | slots | {"global_step": np.int64(7)}
+
+
+def write_official(folder, tensors, **config):
+    """The files of a published model, without its vocabulary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_tf(str(folder / "xlnet_model.ckpt"), tensors)
+    (folder / "xlnet_config.json").write_text(json.dumps(OFFICIAL | {"untie_r": True} | config))
+
+
+def write_zip(path, folder, form="xlnet_cased/{}"):
+    """The files of a folder in a zip, in a folder of their own there, as the authors publish a model."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(folder.iterdir()):
+            packed.write(file, form.format(file.name))
 
 
 def imported(source, format, **settings):

@@ -45,7 +45,7 @@ class Evaluator:
 
     Attributes:
         note: a warning about the result, or "".
-        part: what part of the split is read; "": all.
+        part: a line about how much of the split is read, if `tokens` is given, or "".
 
     Raises:
         InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
@@ -71,8 +71,9 @@ class Evaluator:
         whole = corpus.splits[split].tokens
         step_tokens = -(-whole // self._data.steps)
         self._steps = min(max(tokens // step_tokens, 1), self._data.steps) if tokens else self._data.steps
-        read = f"evaluations read about {self._steps * step_tokens:,} of the {whole:,} tokens of {split}"
-        self.part = read if self._steps < self._data.steps else ""
+        all_read = self._steps == self._data.steps
+        read = f"all {whole:,}" if all_read else f"about {self._steps * step_tokens:,} of the {whole:,}"
+        self.part = f"evaluations read {read} tokens of {split}" if tokens else ""
         lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
         self._batches = distribute.distribute_batches(strategy, self._data.batches)
         if distribute.on_cpu(strategy):
@@ -209,12 +210,11 @@ class Evaluator:
 
 
 def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
-    """A line about lanes of `length` tokens that are shorter than the memory; "" if they are not."""
-    if length >= settings.get("mem_len", 0):
+    """A line about several lanes of `length` tokens that are shorter than the memory; "" if they are not."""
+    if lanes == 1 or length >= settings.get("mem_len", 0):  # one lane begins where the text does
         return ""
-    which = f"the {lanes} lanes of {length:,} tokens are" if lanes > 1 else f"the lane of {length:,} tokens is"
     return (
-        f"{which} shorter than the memory of {settings['mem_len']:,}: each begins "
+        f"the {lanes} lanes of {length:,} tokens are shorter than the memory of {settings['mem_len']:,}: each begins "
         "without the text before it, so the loss is higher than with a smaller --batch_size"
     )
 

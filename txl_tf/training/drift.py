@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -113,12 +114,19 @@ def _about_steps(old: int, new: int) -> str:
     return "; more steps need --extend" if new > old else "; a run never gets shorter: steps that were made stay"
 
 
-def with_program(config: Config, model_dir: str, strategy: tf.distribute.Strategy) -> Config:
-    """The Config with the program of its steps: that of the run in model_dir, since another one rounds otherwise."""
+def as_begun(config: Config, model_dir: str, strategy: tf.distribute.Strategy) -> Config:
+    """The Config with what the run in model_dir has become: the program of its steps, and where it was extended.
+
+    Neither is a setting that anybody gives: another program rounds otherwise, and the history says which rates its
+    steps had.
+    """
     old = model_dirs.read_config(model_dir)
     program = old.train.program if old else ""
     dtype = keras.dtype_policies.get(config.model.dtype).compute_dtype
-    return config.replace(train={"program": program or distribute.program_of_training(strategy, dtype)})
+    kept: dict[str, Any] = {"program": program or distribute.program_of_training(strategy, dtype)}
+    if old and old.train.train_steps == config.train.train_steps:
+        kept["extended_at"] = old.train.extended_at
+    return config.replace(train=kept)
 
 
 def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
@@ -127,7 +135,7 @@ def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
     if kinds[0] != kinds[1]:
         raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")
     extends = new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
-    free = FREE_TO_CHANGE | ({"train_steps", "extended_at"} if extends else set())
+    free = FREE_TO_CHANGE | {"extended_at"} | ({"train_steps"} if extends else set())
     differences = [
         f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
         for group in ("model", "data", "objective", "train")

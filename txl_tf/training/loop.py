@@ -31,7 +31,7 @@ from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.board.report import Report
 from txl_tf.training.board.weights import make_histograms, make_norms
 from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run, with_program
+from txl_tf.training.drift import FREE_TO_CHANGE, as_begun, refuse_other_run
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.needs import require_memory
 from txl_tf.training.optimizer.schedules import Schedule
@@ -118,7 +118,7 @@ class Run:
             )
         require_memory(config, strategy)
         distribute.require_dtype(strategy, config.model.dtype)
-        config = with_program(config, model_dir, strategy)
+        config = as_begun(config, model_dir, strategy)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         task = families.training_of(config)

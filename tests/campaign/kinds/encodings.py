@@ -121,7 +121,8 @@ def of_tables():
 
 def of_other_files():
     """Prompts and texts, which are UTF-8."""
-    for command, flag in (("score", "input"), ("generate", "prompt_file"), ("fill", "text_file")):
+    files = {"score": "input", "generate": "prompt_file", "fill": "text_file", "evaluate_text": "text_file"}
+    for command, flag in files.items():
         for encoding in ("cp1252", "utf-16", "utf-16-le", "utf-32"):
             setup = functools.partial(recode, name="prompt.txt", encoding=encoding)
             refused = encoding != "utf-16-le" or None

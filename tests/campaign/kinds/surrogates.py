@@ -48,7 +48,10 @@ def cases():
     for command, flag, file in (
         ("score", "input", "prompt.txt"),
         ("generate", "prompt_file", "prompt.txt"),
+        ("generate_many", "prompts_jsonl", "prompts.jsonl"),
         ("fill", "text_file", "prompt.txt"),
+        ("evaluate_text", "text_file", "prompt.txt"),
+        ("score_table", "input", "tickets.csv"),
         ("predict", "input", "table.tsv"),
         ("answer", "input", "squad.json"),
         ("prepare", "source", "text/train.txt"),

@@ -25,7 +25,11 @@ def cases():
 def case(title, data, flags=None, commands=(), name="t.csv", **about):
     """Cases of commands whose input is another file: of predict, and of finetune if it is refused, which is quick."""
     for command in commands or (EVERY if about.get("refused") else ("predict",)):
-        files = {"input": name} if command in ("predict", "answer", "tag", "label") else {"train": name, "dev": name}
+        files = (
+            {"input": name}
+            if command in ("predict", "answer", "tag", "label", "score_table")
+            else {"train": name, "dev": name}
+        )
         setup = functools.partial(write, name=name, data=data)
         yield Case(command, f"tables: {title}", files | (flags or {}), setup=setup, **about)
 
@@ -194,10 +198,14 @@ def labels():
 
 def names():
     """Names of files, and results that would be written where they should not."""
-    for name in ("found.csv", "found.tsv", "found.xlsx", "FOUND.CSV"):
+    for name in ("found.csv", "found.tsv", "found.jsonl", "found.xlsx", "FOUND.CSV"):
         yield Case("predict_table", f"tables: --output={name}", {"output": name}, works=True)
     for name in ("found.csv.gz", "found.xls", "found.ods"):
         yield Case("predict", f"tables: --output={name}", {"output": name}, refused=True, says=name)
+    for name in ("found.txt", False):
+        flags = {"output": name, "all_probabilities": None}
+        title = f"tables: a column for each class in {name or 'the terminal'}"
+        yield Case("predict", title, flags, refused=True, says="--all_probabilities needs a table")
     yield Case("answer", "tables: --output=found.csv", {"output": "found.csv"}, refused=True, says="found.csv")
     only = {"dev": False, "train_steps": "1"}
     yield Case("finetune", "tables: two texts alone", only, refused=True, says="too few")
@@ -239,13 +247,22 @@ def texts():
         yield Case("evaluate_text", f"tables: {title}", {"text_file": "t.txt"}, setup=setup)
     yield Case("evaluate_text", "tables: and a corpus", {"data_dir": "words"}, refused=True, says="--text_file")
     yield Case("score_table", "tables: a column that is not there", {"text_column": "x"}, refused=True, says="'x'")
-    cache = {"TXL_TF_CACHE": "cache"}
-    yield Case("evaluate_published", "tables: as it is", works=True, environment=cache, says="imported, in")
-    yield Case("evaluate_published", "tables: no room", refused=True, environment={"TXL_TF_CACHE": "prompt.txt"},
-               says="TXL_TF_CACHE")  # fmt: skip
-    for file in ("config.json", "model.safetensors"):
-        yield Case("evaluate_published", f"tables: {file} cut", file=(f"huggingface/{file}", "cut"), refused=True,
-                   environment=cache, says=file)  # fmt: skip
+    tokens = {"text_column": "text"}
+    for title, data, name in (
+        ("semicolons", lines(";"), "t.csv"),
+        ("a spreadsheet program's utf-16", ("sep=;\r\n" + lines(";", end="\r\n")).encode("utf-16"), "t.csv"),
+        ("JSON lines", '{"text": "a", "other": [1]}\n', "t.jsonl"),
+        ("no labels", lines(header=("text", "other")), "t.csv"),
+    ):
+        yield from case(f"{title} to score", data, tokens, ("score_table",), name, works=True)
+    for title, data in (
+        ("a row without text", lines(rows=[*ROWS, ("", "x")])),
+        ("a long row", lines() + "a,b,c\n"),
+        ("nothing", ""),
+        ("only a header", lines(rows=[])),
+        ("a workbook named .csv", b"PK\3\4" + bytes(200)),
+    ):
+        yield from case(f"{title} to score", data, tokens, ("score_table",), refused=True, says="t.csv")
 
 
 def questions():

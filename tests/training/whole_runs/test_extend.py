@@ -105,9 +105,11 @@ def test_evaluations_read_a_part_of_valid_and_say_so(finished, corpus):
     assert f"of the {whole:,} tokens of valid" in printed and "evaluations read about " in printed
     for line in lines(run, "evaluations.jsonl"):
         assert 0 < line["tokens"] < whole / 2 and line["tokens"] + line["tokens_dropped"] + 4 == whole
+    more = command(f"--model_dir={run}", f"--eval_tokens={whole + 1}")
+    assert f"evaluations read all {whole:,} tokens of valid\n" in more.stdout, more.stderr
 
 
-def test_extending_by_the_command(finished, tmp_path):
+def test_extending_by_the_command(finished, corpus, tmp_path):
     folder, flags, _ = finished
     run = shutil.copytree(folder, tmp_path / "r")
     at = f"--model_dir={run}"
@@ -134,6 +136,16 @@ def test_extending_by_the_command(finished, tmp_path):
     assert (settings["train_steps"], settings["extended_at"]) == (9, [4, 6])
     assert [line["step"] for line in lines(run)] == list(range(1, 10))
     assert "finished at step 9 of 9" in command(at).stdout
+    for given in (flags, [f"--settings_from={run}", f"--data_dir={corpus.data_dir}"]):  # without its history
+        same = command(at, *given, "--train_steps=9")
+        assert same.returncode == 0 and "finished at step 9 of 9" in same.stdout, same.stderr
+    assert json.loads((run / "config.json").read_text())["train"] == settings
+    refused = command(at, *flags)
+    assert "other settings: train_steps=4 (was 9); give the same settings" in refused.stderr
+    more = [f"--model_dir={tmp_path}/more", f"--settings_from={run}", f"--data_dir={corpus.data_dir}"]
+    other = command(*more)  # 9 steps from the first on, at the rates of such a run
+    assert other.returncode == 0 and "starting at step 0 of 9" in other.stdout, other.stderr
+    assert json.loads((tmp_path / "more/config.json").read_text())["train"]["extended_at"] == []
 
 
 def test_another_run_with_the_same_settings(finished, corpus, tmp_path):
