@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import pathlib
 
 import numpy as np
@@ -65,6 +66,7 @@ def test_a_source_that_changes_is_imported_again(places, cache, tmp_path, monkey
     source.mkdir()
     for path in (places / "theirs").iterdir():
         (source / path.name).write_bytes(path.read_bytes())
+    (source / os.fsdecode(b"stray \xe9.txt")).write_text("its name is not UTF-8")
     first = directly.usable(str(source))
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"clamp_len": 7}))
