@@ -154,7 +154,7 @@ class SplitPairs:
                 f"{corpus.data_dir}: {counted(self._stretches, 'stretch', 'stretches')} of at least "
                 f"{reuse_len + self._total} tokens {'needs' if self._stretches == 1 else 'need'} "
                 f"{self._stretches * (reuse_len + self._total):,}, but {split} has {self._shards.tokens:,}: "
-                f"{'lower batch_size or tgt_len' if self._stretches > 1 else 'give a longer text, or lower tgt_len'}"
+                f"{'lower batch_size or tgt_len' if self._stretches > 1 else 'give a longer text'}"
             )
         self.step_tokens = data.batch_size * data.tgt_len
         self.unused = self._shards.tokens - self._stretches * self.epoch_steps * reuse_len
