@@ -125,15 +125,18 @@ def of_other_files():
     for command, flag in files.items():
         for encoding in ("cp1252", "utf-16", "utf-16-le", "utf-32"):
             setup = functools.partial(recode, name="prompt.txt", encoding=encoding)
-            refused = encoding != "utf-16-le" or None
-            yield Case(command, f"encodings: --{flag} in {encoding}", setup=setup, refused=refused, says="prompt.txt")
+            marked = command == "evaluate_text" and encoding in ("utf-16", "utf-32")  # it heeds byte order marks
+            about = {} if encoding == "utf-16-le" else {"usual": True} if marked else {"refused": True}
+            says = "" if marked else "prompt.txt"
+            yield Case(command, f"encodings: --{flag} in {encoding}", setup=setup, says=says, **about)
         for title, data in NO_TEXT.items():
             setup = functools.partial(write_file, name="prompt.txt", data=data)
             yield Case(command, f"encodings: --{flag} is {title}", setup=setup)
         setup = functools.partial(recode, name="prompt.txt", encoding="utf-8-sig")
         yield Case(command, f"encodings: --{flag} with a byte order mark", setup=setup, usual=command != "generate")
         setup = functools.partial(recode, name="prompt.txt", encoding="utf-8", ends="\r\n")
-        yield Case(command, f"encodings: --{flag} with CRLF", setup=setup, usual=command != "generate")
+        kept = command in ("generate", "evaluate_text")  # line ends are part of the text
+        yield Case(command, f"encodings: --{flag} with CRLF", setup=setup, usual=not kept)
 
 
 def text_case(title, encoding, flags, **about):

@@ -98,6 +98,7 @@ def test_all_faults_of_a_table_are_said_at_once_in_the_order_of_lines(tmp_path):
         ("a.tsv", b"text;label\na, b;yes\nc;no\n", Columns()),
         ("a.tsv", b"text\tlabel\ra, b\tyes\rc\tno\r", Columns()),
         ("a.csv", "text;label\na, b;yes\nc;no\n".encode("utf-16"), Columns()),
+        ("a.csv", "text;label\na, b;yes\nc;no\n".encode("utf-32"), Columns()),
         ("a.csv", "text;label\na, b;yes\nc;no\n".encode("utf-16-be"), Columns(encoding="utf-16-be")),
         ("a.tsv", b"1\tx\tyes\ta, b\n2\tx\tno\tc\n", Columns("4", label_column="3", no_header=True)),
         ("a.csv", b"yes;a, b\nno;c\n", Columns("2", label_column="1", no_header=True)),

@@ -150,7 +150,7 @@ def read_data(path: str) -> bytes:
 def read_file_text(path: str, encoding: str = "") -> str:
     """The text of a file, local or gs://, unpacked if its name ends in .gz; InputError if that is not possible.
 
-    Without an encoding it is UTF-8, or UTF-16 if the file begins with its byte order mark.
+    Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark.
     """
     return _decoded(path, read_data(path), encoding, "convert the file to UTF-8")[0]
 
@@ -161,8 +161,7 @@ def _decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, s
         if data.startswith(begin):
             raise InputError(f"{path} {kind}")
     if not encoding:
-        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        encoding = "utf-16" if wide else "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
+        encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding).removeprefix("\ufeff"), encoding
     except UnicodeError as error:
@@ -175,6 +174,8 @@ def _decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, s
         raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {remedy}") from error
 
 
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # first: the one of UTF-16 begins alike
+_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _SHEET = "is a spreadsheet program's own file: save it there as CSV (UTF-8), and give that file"
 _PARQUET = (
     "is a Parquet file: convert it to JSON lines, in Python with "
