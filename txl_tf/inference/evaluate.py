@@ -45,7 +45,7 @@ class Evaluator:
 
     Attributes:
         note: a warning about the result, or "".
-        part: a line about how much of the split is read, if `tokens` is given, or "".
+        part: a line about what part of the split is read; "": all.
 
     Raises:
         InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
@@ -71,9 +71,8 @@ class Evaluator:
         whole = corpus.splits[split].tokens
         step_tokens = -(-whole // self._data.steps)
         self._steps = min(max(tokens // step_tokens, 1), self._data.steps) if tokens else self._data.steps
-        all_read = self._steps == self._data.steps
-        read = f"all {whole:,}" if all_read else f"about {self._steps * step_tokens:,} of the {whole:,}"
-        self.part = f"evaluations read {read} tokens of {split}" if tokens else ""
+        read = f"evaluations read about {self._steps * step_tokens:,} of the {whole:,} tokens of {split}"
+        self.part = read if self._steps < self._data.steps else ""
         lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
         self._batches = distribute.distribute_batches(strategy, self._data.batches)
         if distribute.on_cpu(strategy):
