@@ -64,7 +64,8 @@ def main():
     trees = {revision("HEAD"): ROOT}
     if args.before:
         trees[revision(args.before)] = checkout(revision(args.before), folder)
-    prepare([*trees.values()][-1], folder, args.small)
+    earliest = [*trees.values()][-1]  # an earlier commit cannot read what a later one prepares
+    prepare(earliest, folder, args.small)
     results = folder / "results.jsonl"
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {(line["what"], line["commit"]) for line in lines if "error" not in line}

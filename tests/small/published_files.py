@@ -180,6 +180,6 @@ def official_pickle(value, protocol):
 
 
 def not_saved(model, vocabulary, task="", labels=(), evaluation=None, **data):
-    """What an export reads of a TrainedModel, for a model that has no model_dir."""
+    """The parts of a TrainedModel that an export reads, for a model without a model_dir."""
     config = types.SimpleNamespace(task=task, eval=evaluation, data=types.SimpleNamespace(**data))
     return types.SimpleNamespace(model=model, vocabulary=vocabulary, config=config, class_names=lambda: labels)

@@ -35,14 +35,20 @@ class _Method(typing.Protocol[Options, Result]):
 def one_or_all(
     method: Callable[typing.Concatenate[Any, list[str], Options], list[Result]],
 ) -> _Method[Options, Result]:
-    """A method of a list of texts, which need not be whole; for a single text it returns the only result."""
-    name = list(inspect.signature(method).parameters)[1]
+    """A method of a list of texts that also takes one text, and then returns its result alone.
+
+    In the texts U+FFFD stands for half a surrogate pair.
+    """
+    signature = inspect.signature(method)
+    name = list(signature.parameters)[1]
 
     @functools.wraps(method)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
-        given, *others = args or [options.pop(name)]
-        if isinstance(given, str):
-            return method(self, [whole(given)], *others, **options)[0]
-        return method(self, [whole(text) for text in given], *others, **options)
+    def call(*args: Any, **options: Any) -> Any:
+        bound = signature.bind(*args, **options)
+        given = bound.arguments[name]
+        single = isinstance(given, str)
+        bound.arguments[name] = [whole(text) for text in ([given] if single else given)]
+        results = method(*bound.args, **bound.kwargs)
+        return results[0] if single else results
 
     return typing.cast(Any, call)

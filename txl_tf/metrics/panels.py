@@ -89,7 +89,7 @@ def classification(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabular
 
 
 def multi_label(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:
-    """What each label is worth, and the wrong examples with the largest losses, at the best threshold for them all."""
+    """The counts of each label, and the wrong examples with the largest losses, at the best threshold for them all."""
     label, probabilities = examples.features["label"].astype(bool), outputs["probabilities"]
     predicted = probabilities >= best_threshold(label, probabilities)
 

@@ -190,7 +190,6 @@ class Tagging(SequenceObjective):
         found = super().outputs(batch)
         if "loss" in found:
             found["loss"] /= tf.maximum(self.targets(batch["label"], tf.ones_like(found["loss"])), 1)
-        before = (
-            self.label_shape(self.config)[0] - found["tag"].shape[1]
-        )  # so that the outputs of all batches have one shape
+        # Padded at the front, the outputs of all batches have one shape.
+        before = self.label_shape(self.config)[0] - found["tag"].shape[1]
         return found | {name: tf.pad(found[name], [[0, 0], [before, 0]]) for name in ("tag", "log_prob")}

@@ -95,8 +95,8 @@ def _fingerprint(path: str) -> str:
         file = os.path.join(path, name) if name else path
         if os.path.isfile(file):
             about = os.stat(file)
-            times = about.st_mtime_ns if about.st_size > _LARGE else 0
-            found.update(os.fsencode(f"{name} {about.st_size} {times}\n"))
+            modified = about.st_mtime_ns if about.st_size > _LARGE else 0
+            found.update(os.fsencode(f"{name} {about.st_size} {modified}\n"))
             if about.st_size <= _LARGE:
                 with open(file, "rb") as content:
                     found.update(content.read())

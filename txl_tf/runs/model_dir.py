@@ -116,7 +116,7 @@ def config_format(model_dir: str) -> int:
 
 
 class ImportedCorpus(NamedTuple):
-    """What is known of the corpus of an imported model: the facts that a model_dir records; see Corpus."""
+    """The facts about an imported model's corpus that a model_dir records; see Corpus."""
 
     dataset: str
     unit: str

@@ -76,7 +76,10 @@ Tool = typing.TypeVar("Tool", bound="XLNetTool")
 
 
 class XLNetTool:
-    """What an XLNet does with texts; `otherwise` is said of other models, after "which"."""
+    """The base class of tools that read texts with an XLNet.
+
+    otherwise: ends the message about another model, after "which".
+    """
 
     otherwise: str
 
