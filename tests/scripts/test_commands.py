@@ -172,14 +172,16 @@ def test_any_seed_shuffles(folder):
 def test_what_is_set_for_keras_and_python_makes_no_difference(tmp_path):
     (tmp_path / "keras.json").write_text("[]")
     environment = {**os.environ, "KERAS_BACKEND": "jax", "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    flags = ["-OO", "-m", "txl_tf", "describe_model", f"--model_dir={OLD}/plain"]
+    shutil.copytree(OLD / "plain", tmp_path / "run")  # it gets a card
+    flags = ["-OO", "-m", "txl_tf", "describe_model", f"--model_dir={tmp_path}/run"]
     done = subprocess.run([sys.executable, *flags], env=environment, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and "Transformer-XL" in done.stdout
 
 
 def test_a_reader_that_is_gone_gets_one_line(tmp_path):
     """As `| head`."""
-    command = ["scripts/describe_model.py", f"--model_dir={OLD}/plain"]
+    shutil.copytree(OLD / "plain", tmp_path / "run")  # it gets a card
+    command = ["scripts/describe_model.py", f"--model_dir={tmp_path}/run"]
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as output, open(tmp_path / "said", "w+") as said:
