@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from txl_tf.settings.groups import Group, require, setting
+from txl_tf.settings.groups import Group, require, setting, usual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,20 +14,19 @@ class ExamplesConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    batch_size: int = setting(32, "examples per step over all replicas, B", at_least=1, flag="usual")
-    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=8, flag="usual")
+    batch_size: int = usual(32, "examples per step over all replicas, B", at_least=1)
+    tgt_len: int = usual(128, "tokens per sequence, padding included, T", at_least=8)
 
 
 @dataclasses.dataclass(frozen=True)
 class TextsConfig(ExamplesConfig):
     """The batches of texts and pairs of texts."""
 
-    max_segments: int = setting(
+    max_segments: int = usual(
         1,
         "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
         "before it. The head reads the last segment, and only that has a gradient",
         at_least=1,
-        flag="usual",
     )
 
 
@@ -35,12 +34,11 @@ class TextsConfig(ExamplesConfig):
 class TaggedTextsConfig(ExamplesConfig):
     """The batches of texts whose words have tags."""
 
-    max_segments: int = setting(
+    max_segments: int = usual(
         8,
         "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
         "before it. A longer text is read in several such parts",
         at_least=1,
-        flag="usual",
     )
 
 
@@ -51,7 +49,7 @@ class ExamplesEvalConfig(Group):
     owner: ClassVar[str] = "evaluation's "
     heading: ClassVar[str] = "evaluation"
 
-    batch_size: int = setting(32, "examples that are evaluated at once", at_least=1, flag="usual")
+    batch_size: int = usual(32, "examples that are evaluated at once", at_least=1)
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
 
@@ -59,15 +57,11 @@ class ExamplesEvalConfig(Group):
 class QuestionsConfig(ExamplesConfig):
     """The batches of questions about texts, which are read in windows."""
 
-    tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8, flag="usual")
-    max_query_len: int = setting(64, "a longer question is cut to this many tokens", at_least=1, flag="usual")
-    doc_stride: int = setting(
-        128, "tokens from the start of one window of a text to that of the next", at_least=1, flag="usual"
-    )
-    find_answers: bool = setting(
-        False,
-        "if an answer is not where the file says, take the one place in the text where it is",
-        flag="usual",
+    tgt_len: int = usual(512, "tokens of a window with its question, padding included, T", at_least=8)
+    max_query_len: int = usual(64, "a longer question is cut to this many tokens", at_least=1)
+    doc_stride: int = usual(128, "tokens from the start of one window of a text to that of the next", at_least=1)
+    find_answers: bool = usual(
+        False, "if an answer is not where the file says, take the one place in the text where it is"
     )
 
     def __post_init__(self) -> None:
@@ -84,7 +78,7 @@ class QuestionsConfig(ExamplesConfig):
 class AnswersEvalConfig(ExamplesEvalConfig):
     """How a model that answers questions is evaluated and used."""
 
-    max_answer_len: int = setting(64, "tokens of the longest answer", at_least=1, flag="usual")
+    max_answer_len: int = usual(64, "tokens of the longest answer", at_least=1)
     n_best: int = setting(5, "how many likely answers are reported for each question", at_least=1)
 
 
@@ -94,8 +88,7 @@ class ClassificationConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    balance_classes: bool = setting(
+    balance_classes: bool = usual(
         False,
         "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count alike",
-        flag="usual",
     )

@@ -7,6 +7,7 @@ serves all of them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -42,13 +43,20 @@ def setting(
         default: its default.
         help: its meaning, for users.
         choices: the values that a string may have; None: any.
-        flag: "usual": --help lists its flag; "rare": only --helpfull does; "set": it shares the flag --set with others;
-            "none": it has no flag, since only presets and imported checkpoints set it.
+        flag: "rare": its flag is listed by --helpfull only; the others have functions of their own, which follow.
         under: the heading of its flag, one of HEADINGS; None: that of its group.
         limits: of a number, or of each number of a tuple: the arguments of its Range.
     """
     about = {"help": help, "choices": choices, "range": Range(**limits), "flag": flag, "under": under}
     return dataclasses.field(default=default, metadata=about)
+
+
+usual = functools.partial(setting, flag="usual")
+"""A `setting` whose flag is also listed by --help."""
+minor = functools.partial(setting, flag="set")
+"""A `setting` that shares the flag --set with others, since hardly anybody changes it."""
+hidden = functools.partial(setting, flag="none")
+"""A `setting` without a flag, since only presets and imported checkpoints set it."""
 
 
 @dataclasses.dataclass(frozen=True)

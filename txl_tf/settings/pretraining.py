@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from txl_tf.settings.groups import Group, require, setting
+from txl_tf.settings.groups import Group, minor, require, setting, usual
 
 CONTEXT, FUNCTIONAL, TARGET = range(3)
 """Kinds of token in a factorization order; functional tokens are SEP and CLS, which are never predicted."""
@@ -17,18 +17,13 @@ class PermutationLMConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    num_predict: int = setting(85, "predicted tokens per segment, P", at_least=1, flag="usual")
+    num_predict: int = usual(85, "predicted tokens per segment, P", at_least=1)
     perm_size: int = setting(
         256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len", at_least=1
     )
-    mask_alpha: float = setting(
-        6.0, "the paper's K: a span of n tokens is predicted out of n * mask_alpha", above=1, flag="set"
-    )
-    max_span: int = setting(
-        5,
-        "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n",
-        at_least=1,
-        flag="set",
+    mask_alpha: float = minor(6.0, "the paper's K: a span of n tokens is predicted out of n * mask_alpha", above=1)
+    max_span: int = minor(
+        5, "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n", at_least=1
     )
 
 
@@ -38,11 +33,9 @@ class PairsConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    batch_size: int = setting(
-        16, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
-    )
-    tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
-    bi_data: bool = setting(True, "half of the lanes read the text backward", flag="usual")
+    batch_size: int = usual(16, "segments per step over all replicas, B: the number of lanes", at_least=1)
+    tgt_len: int = usual(512, "tokens per segment, T", at_least=1)
+    bi_data: bool = usual(True, "half of the lanes read the text backward")
 
     def __post_init__(self) -> None:
         """Refuses an odd number of lanes where half of them read backward."""

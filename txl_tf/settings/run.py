@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.settings.groups import Group, field_types, from_dict, require, setting, update
+from txl_tf.settings.groups import Group, field_types, from_dict, hidden, minor, require, setting, update, usual
 from txl_tf.storage.strict_json import check_record, parse_json
 
 _REMEDY = "restore it or start a new model_dir"
@@ -32,19 +32,15 @@ class DataConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    batch_size: int = setting(
-        24, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
-    )
-    tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
+    batch_size: int = usual(24, "segments per step over all replicas, B: the number of lanes", at_least=1)
+    tgt_len: int = usual(512, "tokens per segment, T", at_least=1)
     tgt_len_std: int = setting(
         0,
         "draw each segment's length from a normal distribution with this standard deviation, as AWD-LSTM does; its "
         "mean is tgt_len, or with probability 0.05 half of it; 0: all segments have tgt_len",
         at_least=0,
     )
-    random_offset: bool = setting(
-        False, "start the lanes elsewhere in every epoch, so that other tokens are left over", flag="set"
-    )
+    random_offset: bool = minor(False, "start the lanes elsewhere in every epoch, so that other tokens are left over")
 
     def __post_init__(self) -> None:
         """Refuses lengths that leave no segment, and two ways to move segments."""
@@ -70,33 +66,29 @@ class TrainConfig(Group):
 
     heading: ClassVar[str] = "optimizer"
 
-    train_steps: int = setting(400_000, "number of updates", at_least=1, flag="usual", under="schedule")
-    learning_rate: float = setting(2.5e-4, "Adam's peak learning rate", above=0, flag="usual")
-    lr_schedule: str = setting(
+    train_steps: int = usual(400_000, "number of updates", at_least=1, under="schedule")
+    learning_rate: float = usual(2.5e-4, "Adam's peak learning rate", above=0)
+    lr_schedule: str = usual(
         "cosine",
         "how the learning rate falls after the warmup: half a cosine (official Transformer-XL) or linearly (XLNet)",
         choices=("cosine", "linear"),
-        flag="usual",
         under="schedule",
     )
     min_lr_ratio: float = setting(
         0.004, "the schedule ends at this fraction of learning_rate", at_least=0, at_most=1, under="schedule"
     )
-    warmup_steps: int = setting(0, "updates of linear warmup", at_least=0, flag="usual", under="schedule")
-    adam_epsilon: float = setting(
-        1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper", at_least=1e-37, flag="none"
+    warmup_steps: int = usual(0, "updates of linear warmup", at_least=0, under="schedule")
+    adam_epsilon: float = hidden(
+        1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper", at_least=1e-37
     )
-    bias_correction: bool = setting(
-        True,
-        "correct for Adam's moments starting at zero; the official XLNet code with weight decay does not",
-        flag="none",
+    bias_correction: bool = hidden(
+        True, "correct for Adam's moments starting at zero; the official XLNet code with weight decay does not"
     )
-    weight_decay: float = setting(
+    weight_decay: float = usual(
         0.0,
         "an update also subtracts learning rate * this * weight, except from biases and layer norms (AdamW, Loshchilov "
         "and Hutter 2019); 0.01 in XLNet's pretraining",
         at_least=0,
-        flag="usual",
     )
     l2: float = setting(
         0.0,
@@ -104,11 +96,9 @@ class TrainConfig(Group):
         "is AdamW's)",
         at_least=0,
     )
-    embedding_lr: float = setting(
-        1.0, "the embedding's learning rate is this times that of other weights", above=0, flag="set"
-    )
-    lr_by_length: bool = setting(
-        False, "multiply the learning rate of a step by its number of targets / (batch_size * tgt_len)", flag="set"
+    embedding_lr: float = minor(1.0, "the embedding's learning rate is this times that of other weights", above=0)
+    lr_by_length: bool = minor(
+        False, "multiply the learning rate of a step by its number of targets / (batch_size * tgt_len)"
     )
     layer_decay: float = setting(
         1.0,
@@ -117,21 +107,17 @@ class TrainConfig(Group):
         above=0,
         at_most=1,
     )
-    layer_decay_of: str = setting(
+    layer_decay_of: str = hidden(
         "rate",
         "what layer_decay multiplies: the learning rate (XLNet paper), or the clipped gradient (official XLNet code; "
         "Adam nearly cancels this, since it normalises gradients)",
         choices=("rate", "gradient"),
-        flag="none",
     )
-    clip: float = setting(
-        0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping", at_least=0, flag="usual"
-    )
-    accumulate_steps: int = setting(
+    clip: float = usual(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping", at_least=0)
+    accumulate_steps: int = usual(
         1,
         "process each replica's lanes in this many groups, one after the other: the same update in less memory",
         at_least=1,
-        flag="usual",
         under="devices",
     )
     bfloat16_moments: bool = setting(
@@ -152,59 +138,45 @@ class TrainConfig(Group):
         "half the bytes and takes less memory, elsewhere it only rounds; changes nothing on one replica",
         under="devices",
     )
-    ema_decay: float = setting(
-        0.0,
-        "also keep an exponential average of the weights with this decay; 0: none",
-        at_least=0,
-        below=1,
-        flag="usual",
+    ema_decay: float = usual(
+        0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
     )
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
-    average_lr_ratio: float = setting(
+    average_lr_ratio: float = minor(
         0.0,
         "from average_from_step on the learning rate stays at this fraction of learning_rate; 0: it follows the "
         "schedule",
         at_least=0,
         under="schedule",
-        flag="set",
     )
-    seed: int = setting(
-        1, "random seed, of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule"
-    )
-    jit_compile: bool = setting(
+    seed: int = usual(1, "random seed, of initial weights, dropout and lane offsets", at_least=0, under="schedule")
+    jit_compile: bool = usual(
         True,
         "compile the step with XLA on one CPU or GPU; in bfloat16 on a CPU only if a short measurement favours it "
         "(a TPU always compiles)",
-        flag="usual",
         under="devices",
     )
-    steps_per_loop: int = setting(
-        200,
-        "updates per call of the host loop on the device; changes no result",
-        at_least=1,
-        flag="usual",
-        under="devices",
+    steps_per_loop: int = usual(
+        200, "updates per call of the host loop on the device; changes no result", at_least=1, under="devices"
     )
-    log_steps: int = setting(200, "updates between lines of metrics.jsonl", at_least=1, flag="usual", under="saving")
-    save_steps: int = setting(4_000, "updates between checkpoints", at_least=1, flag="usual", under="saving")
-    eval_steps: int = setting(
-        4_000, "updates between evaluations on the valid split; 0: none", at_least=0, flag="usual", under="saving"
+    log_steps: int = usual(200, "updates between lines of metrics.jsonl", at_least=1, under="saving")
+    save_steps: int = usual(4_000, "updates between checkpoints", at_least=1, under="saving")
+    eval_steps: int = usual(
+        4_000, "updates between evaluations on the valid split; 0: none", at_least=0, under="saving"
     )
-    early_stop_evals: int = setting(
+    early_stop_evals: int = usual(
         0,
         "end the run if the last evaluations, this many, gave no better result on valid or dev; 0: never",
         at_least=0,
-        flag="usual",
         under="schedule",
     )
-    keep_checkpoints: int = setting(
-        3, "newest checkpoints to keep, in addition to the best on valid", at_least=1, flag="usual", under="saving"
+    keep_checkpoints: int = usual(
+        3, "newest checkpoints to keep, in addition to the best on valid", at_least=1, under="saving"
     )
-    warm_start: str = setting(
+    warm_start: str = usual(
         "",
         "start with the weights of this checkpoint or model_dir (its newest checkpoint, or for a fine-tuned model the "
         "best on dev), and with nothing else from it",
-        flag="usual",
         under="model",
     )
     warm_start_layers: int = setting(
@@ -214,17 +186,14 @@ class TrainConfig(Group):
         at_least=0,
         under="model",
     )
-    program: str = setting(
+    program: str = hidden(
         "",
         "what computes a step in bfloat16 on a CPU: xla, or kernels (TensorFlow's); chosen by a measurement when the "
         "run begins, and kept when it is continued",
         choices=("", "xla", "kernels"),
-        flag="none",
     )
-    extended_at: tuple[int, ...] = setting(
-        (),
-        "the earlier train_steps of a run that was extended; its schedule up to each of them stays",
-        flag="none",
+    extended_at: tuple[int, ...] = hidden(
+        (), "the earlier train_steps of a run that was extended; its schedule up to each of them stays"
     )
     eval_tokens: int = setting(
         0,
@@ -238,23 +207,18 @@ class TrainConfig(Group):
         "table of scripts/describe_model.py; they have no gradient, no moments and no average",
         under="model",
     )
-    max_bad_steps: int = setting(
-        100,
-        "stop after this many skipped updates in a row (loss or gradient not finite)",
-        at_least=1,
-        under="schedule",
-        flag="set",
+    max_bad_steps: int = minor(
+        100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1, under="schedule"
     )
     profile_steps: tuple[int, ...] = setting(
         (), "a,b: write a TensorBoard profile from update a to update b", at_least=0, under="devices"
     )
-    peak_tflops: float = setting(
+    peak_tflops: float = minor(
         0.0,
         "peak TFLOP/s of a replica, to compute MFU, the fraction of it that is used; 0: the bfloat16 peak of a known "
         "TPU, and no MFU on other devices",
         at_least=0,
         under="devices",
-        flag="set",
     )
 
     def __post_init__(self) -> None:
@@ -318,24 +282,19 @@ class CausalLMConfig(Group):
 
     heading: ClassVar[str] = "data"
 
-    loss_positions: str = setting(
+    loss_positions: str = minor(
         "full",
         "targets of a segment that count in the loss: all, or the second half of them (the paper's table 6)",
         choices=("full", "half"),
-        flag="set",
     )
-    activation_penalty: float = setting(
-        0.0,
-        "add to the loss this times the mean square of the last hidden states, after dropout",
-        at_least=0,
-        flag="set",
+    activation_penalty: float = minor(
+        0.0, "add to the loss this times the mean square of the last hidden states, after dropout", at_least=0
     )
-    slowness_penalty: float = setting(
+    slowness_penalty: float = minor(
         0.0,
         "add to the loss this times the mean square of the differences between neighbouring last hidden states, before "
         "dropout",
         at_least=0,
-        flag="set",
     )
 
 

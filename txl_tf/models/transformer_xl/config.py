@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.settings.choices import DTYPES
-from txl_tf.settings.groups import Bundle, Group, require, setting, update
+from txl_tf.settings.groups import Bundle, Group, hidden, minor, require, setting, update, usual
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
 CONVENTIONS = Bundle(
@@ -31,34 +31,28 @@ class TransformerXLConfig(Group):
 
     bundles: ClassVar[Mapping[str, Bundle]] = {"conventions": CONVENTIONS}
 
-    vocab_size: int = setting(
-        256, "number of tokens in the vocabulary, V; taken from the data", at_least=1, flag="none"
-    )
-    n_layer: int = setting(12, "number of decoder layers, N", at_least=1, flag="usual")
-    d_model: int = setting(512, "width of the hidden states, D; even", at_least=1, flag="usual")
-    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)", at_least=1, flag="usual")
-    n_head: int = setting(8, "attention heads per layer, H", at_least=1, flag="usual")
-    d_head: int = setting(64, "size of one attention head", at_least=1, flag="usual")
-    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
-    attn_type: str = setting(
+    vocab_size: int = hidden(256, "number of tokens in the vocabulary, V; taken from the data", at_least=1)
+    n_layer: int = usual(12, "number of decoder layers, N", at_least=1)
+    d_model: int = usual(512, "width of the hidden states, D; even", at_least=1)
+    d_embed: int = usual(512, "width of the embeddings (of the most frequent cluster)", at_least=1)
+    n_head: int = usual(8, "attention heads per layer, H", at_least=1)
+    d_head: int = usual(64, "size of one attention head", at_least=1)
+    d_inner: int = usual(2048, "width of the feed-forward block's hidden layer", at_least=1)
+    attn_type: str = usual(
         "transformer_xl",
         "the kind of positions in attention (official number). 'transformer_xl' (0): the paper's relative encoding. "
         "'shaw' (1): learned relative keys. 'vaswani' (2): sinusoids, added to the input. 'alrfou' (3): learned "
         "vectors for each layer, added to its input",
         choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
-        flag="usual",
     )
-    max_klen: int = setting(
+    max_klen: int = hidden(
         1024,
         "for shaw and alrfou: number of positions with a vector of their own; a run sets it to its tgt_len + mem_len; "
         "farther positions share the last vector",
         at_least=1,
-        flag="none",
     )
-    tied_positions: bool = setting(
-        False,
-        "project positions with the keys' matrix: fewer parameters; only for attn_type=transformer_xl",
-        flag="none",
+    tied_positions: bool = hidden(
+        False, "project positions with the keys' matrix: fewer parameters; only for attn_type=transformer_xl"
     )
     untie_r: bool = setting(False, "each layer has its own global content and position biases (u, v)")
     cutoffs: tuple[int, ...] = setting(
@@ -67,37 +61,25 @@ class TransformerXLConfig(Group):
     div_val: int = setting(
         1, "each cluster's embedding width is that of the previous cluster divided by this", at_least=1
     )
-    tie_weight: bool = setting(True, "softmax and embedding share their tables", flag="set")
-    proj_share_all_but_first: bool = setting(
-        False, "softmax and embedding share projections of all tail clusters", flag="none"
+    tie_weight: bool = minor(True, "softmax and embedding share their tables")
+    proj_share_all_but_first: bool = hidden(False, "softmax and embedding share projections of all tail clusters")
+    proj_same_dim: bool = hidden(True, "with div_val > 1, also project clusters that already have width d_model")
+    activation: str = minor("relu", "activation of the feed-forward block", choices=("relu", "gelu"))
+    pre_lnorm: bool = minor(
+        False, "normalise the inputs of sublayers, not their outputs; as in the official code, without a final norm"
     )
-    proj_same_dim: bool = setting(
-        True, "with div_val > 1, also project clusters that already have width d_model", flag="none"
-    )
-    activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"), flag="set")
-    pre_lnorm: bool = setting(
-        False,
-        "normalise the inputs of sublayers, not their outputs; as in the official code, without a final norm",
-        flag="set",
-    )
-    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1, flag="none")
+    layer_norm_epsilon: float = hidden(1e-5, "added to the variance in layer norm", at_least=0, below=1)
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
-    norm_init_std: float = setting(
-        0.0, "layer norms' factors start as normal(1, this), as in the official PyTorch code", at_least=0, flag="none"
+    norm_init_std: float = hidden(
+        0.0, "layer norms' factors start as normal(1, this), as in the official PyTorch code", at_least=0
     )
-    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0, flag="none")
-    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES, flag="usual")
-    remat: bool = setting(
-        False,
-        "keep only each layer's input for the backward pass and compute the rest again: less memory, same result",
-        flag="usual",
+    proj_init_std: float = hidden(0.01, "standard deviation of initial embedding projections", at_least=0)
+    dtype: str = usual("float32", "Keras dtype policy of the computation", choices=DTYPES)
+    remat: bool = usual(
+        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
-    dropout: float = setting(
-        0.1,
-        "dropout rate of embeddings, positions, sublayer outputs and feed-forward",
-        at_least=0,
-        below=1,
-        flag="usual",
+    dropout: float = usual(
+        0.1, "dropout rate of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
     )
     dropout_type: str = setting(
         "standard",
@@ -110,38 +92,31 @@ class TransformerXLConfig(Group):
         "positions, qkv (queries, keys and values; 0 unless given), attention (its output), feed_forward, output "
         "(before the softmax)",
     )
-    dropemb: float = setting(
+    dropemb: float = minor(
         0.0,
         "rate at which whole words of the vocabulary are dropped from the input, as in AWD-LSTM",
         at_least=0,
         below=1,
-        flag="set",
     )
-    dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1, flag="usual")
+    dropatt: float = usual(0.0, "dropout rate of attention probabilities", at_least=0, below=1)
 
-    mem_len: int = setting(512, "memory slots per layer, M", at_least=0, flag="usual")
+    mem_len: int = usual(512, "memory slots per layer, M", at_least=0)
     ext_len: int = setting(
         0,
         "tokens before a segment that are read again with it, with gradient, in place of memory (ext_len of the "
         "official PyTorch code)",
         at_least=0,
     )
-    clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit", flag="usual")
-    same_length: bool = setting(
-        False, "every query sees the same number of keys, instead of all keys before it", flag="usual"
+    clamp_len: int = usual(-1, "larger distances are treated as this one; <= 0: no limit")
+    same_length: bool = usual(False, "every query sees the same number of keys, instead of all keys before it")
+    same_length_window: str = hidden(
+        "tf", "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len", choices=("tf", "pytorch")
     )
-    same_length_window: str = setting(
-        "tf",
-        "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len",
-        choices=("tf", "pytorch"),
-        flag="none",
-    )
-    mem_init: str = setting(
+    mem_init: str = hidden(
         "zeros",
         "empty memory slots: 'zeros' are attended to as zero vectors (official TF), 'empty' are masked "
         "(official PyTorch)",
         choices=("zeros", "empty"),
-        flag="none",
     )
 
     def __post_init__(self) -> None:
@@ -234,11 +209,9 @@ class EvalConfig(Group):
     owner: ClassVar[str] = "evaluation's "
     heading: ClassVar[str] = "evaluation"
 
-    batch_size: int = setting(
-        10, "number of lanes, the contiguous parts of the split that are read together", at_least=1, flag="usual"
-    )
-    tgt_len: int = setting(80, "tokens per segment", at_least=1, flag="usual")
-    mem_len: int = setting(2100, "memory slots per layer", at_least=0, flag="usual")
+    batch_size: int = usual(10, "number of lanes, the contiguous parts of the split that are read together", at_least=1)
+    tgt_len: int = usual(80, "tokens per segment", at_least=1)
+    mem_len: int = usual(2100, "memory slots per layer", at_least=0)
     ext_len: int = setting(0, "tokens before a segment that are read again with it, in place of memory", at_least=0)
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")

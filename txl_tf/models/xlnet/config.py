@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from txl_tf.settings.choices import DTYPES
-from txl_tf.settings.groups import Bundle, Group, require, setting
+from txl_tf.settings.groups import Bundle, Group, hidden, minor, require, setting, usual
 from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 from txl_tf.settings.run import Config, TrainConfig
 
@@ -23,45 +23,37 @@ class XLNetConfig(Group):
 
     bundles: ClassVar[Mapping[str, Bundle]] = {"conventions": CONVENTIONS}
 
-    vocab_size: int = setting(
-        32_000, "number of tokens in the vocabulary, V; taken from the data", at_least=1, flag="none"
-    )
-    n_layer: int = setting(12, "number of layers, N", at_least=1, flag="usual")
-    d_model: int = setting(768, "width of the hidden states and embeddings, D; even", at_least=1, flag="usual")
-    n_head: int = setting(12, "attention heads per layer, H", at_least=1, flag="usual")
-    d_head: int = setting(64, "size of one attention head", at_least=1, flag="usual")
-    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
+    vocab_size: int = hidden(32_000, "number of tokens in the vocabulary, V; taken from the data", at_least=1)
+    n_layer: int = usual(12, "number of layers, N", at_least=1)
+    d_model: int = usual(768, "width of the hidden states and embeddings, D; even", at_least=1)
+    n_head: int = usual(12, "attention heads per layer, H", at_least=1)
+    d_head: int = usual(64, "size of one attention head", at_least=1)
+    d_inner: int = usual(3072, "width of the feed-forward block's hidden layer", at_least=1)
     untie_r: bool = setting(True, "each layer has its own global biases of attention")
-    activation: str = setting(
+    activation: str = minor(
         "gelu_tanh",
         "activation of the feed-forward block. 'gelu_tanh' is called gelu in the official code and gelu_new by Hugging "
         "Face; 'gelu' is Hugging Face's gelu",
         choices=("relu", "gelu", "gelu_tanh"),
-        flag="set",
     )
-    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1, flag="none")
+    layer_norm_epsilon: float = hidden(1e-12, "added to the variance in layer norm", at_least=0, below=1)
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
-    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES, flag="usual")
-    remat: bool = setting(
-        False,
-        "keep only each layer's input for the backward pass and compute the rest again: less memory, same result",
-        flag="usual",
+    dtype: str = usual("float32", "Keras dtype policy of the computation", choices=DTYPES)
+    remat: bool = usual(
+        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
-    dropout: float = setting(
-        0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1, flag="usual"
+    dropout: float = usual(
+        0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
     )
-    dropatt: float = setting(0.1, "dropout of attention probabilities", at_least=0, below=1, flag="usual")
+    dropatt: float = usual(0.1, "dropout of attention probabilities", at_least=0, below=1)
 
-    mem_len: int = setting(384, "memory slots per layer, M", at_least=0, flag="usual")
-    reuse_len: int = setting(
-        256, "how many tokens at the start of a segment are remembered, R; 0: all", at_least=0, flag="usual"
-    )
+    mem_len: int = usual(384, "memory slots per layer, M", at_least=0)
+    reuse_len: int = usual(256, "how many tokens at the start of a segment are remembered, R; 0: all", at_least=0)
     clamp_len: int = setting(-1, "larger distances, on either side, are treated as this one; <= 0: no limit")
-    mem_init: str = setting(
+    mem_init: str = hidden(
         "zeros",
         "empty memory slots: 'zeros' are attended to as zero vectors (official), 'empty' are masked",
         choices=("zeros", "empty"),
-        flag="none",
     )
 
     def __post_init__(self) -> None:
@@ -77,9 +69,9 @@ class XLNetEvalConfig(Group):
     owner: ClassVar[str] = "evaluation's "
     heading: ClassVar[str] = "evaluation"
 
-    batch_size: int = setting(8, "lanes the split is cut into", at_least=1, flag="usual")
-    mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1, flag="usual")
-    seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0, flag="set")
+    batch_size: int = usual(8, "lanes the split is cut into", at_least=1)
+    mem_len: int = usual(-1, "memory slots per layer, M; -1: as in training", at_least=-1)
+    seed: int = minor(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
     jit_compile: bool = setting(
         True,
         "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "

@@ -15,7 +15,7 @@ from txl_tf.settings.examples import (
     TaggedTextsConfig,
     TextsConfig,
 )
-from txl_tf.settings.groups import Group, require, setting
+from txl_tf.settings.groups import Group, hidden, require, setting, usual
 from txl_tf.settings.run import Config, TrainConfig
 
 AnyHeadConfig = TypeVar("AnyHeadConfig", bound="XLNetHeadRunConfig")
@@ -26,12 +26,11 @@ class XLNetLogitsConfig(XLNetConfig):
     """An XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices."""
 
     n_class: int = setting(2, "outputs for a sequence, C: the number of classes, or 1", at_least=1)
-    summary_type: str = setting(
+    summary_type: str = usual(
         "last",
         "how a sequence becomes one vector: the hidden state of the last or first token, the mean of all hidden states "
         "(padding included, as in the official code), or attention with a learned query",
         choices=("last", "first", "mean", "attn"),
-        flag="usual",
     )
     summary_use_proj: bool = setting(True, "a dense layer with tanh follows the summary")
     summary_dropout: float = setting(0.1, "dropout of the summary", at_least=0, below=1)
@@ -57,8 +56,8 @@ class XLNetTagsConfig(XLNetConfig):
     """An XLNet with C outputs for every token."""
 
     n_class: int = setting(2, "outputs for a token, C: the number of tags", at_least=1)
-    reuse_len: int = setting(0, "tokens of a segment that are remembered; 0: all", at_least=0, at_most=0, flag="none")
-    mem_init: str = setting("empty", "empty slots of memory are masked", choices=("empty",), flag="none")
+    reuse_len: int = hidden(0, "tokens of a segment that are remembered; 0: all", at_least=0, at_most=0)
+    mem_init: str = hidden("empty", "empty slots of memory are masked", choices=("empty",))
 
 
 def _fine_tuning() -> TrainConfig:
