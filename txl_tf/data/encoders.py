@@ -67,7 +67,6 @@ class AllBytes(TokenKind):
     reading = {"utf8": False}  # noqa: RUF012
 
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> ByteVocabulary:
-        """See TokenKind."""
         return ByteVocabulary()
 
 
@@ -84,11 +83,9 @@ class SeenBytes(TokenKind):
         self.counted = () if vocab_file else SPLITS
 
     def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
-        """See TokenKind."""
         return _count(np.frombuffer(block, np.uint8))
 
     def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
-        """See TokenKind."""
         if self._vocab_file:
             return load_vocabulary("", {"kind": "bytes", "file": self._vocab_file, "dropped": [ord("\n")]})
         order = np.array(seen)[most_common(totals)]
@@ -106,11 +103,9 @@ class SeenChars(TokenKind):
         self.counted = () if vocab_file else SPLITS
 
     def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
-        """See TokenKind."""
         return _count(np.frombuffer(block.decode().encode("utf-32-le"), np.int32))
 
     def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
-        """See TokenKind."""
         if self._vocab_file:
             return load_vocabulary("", {"kind": "chars", "file": self._vocab_file})
         return CharVocabulary([chr(seen[number]) for number in most_common(totals)])
@@ -151,12 +146,10 @@ class Words(TokenKind):
         return block.decode().lower().encode() if self._options["lower_case"] else block
 
     def count(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
-        """See TokenKind."""
         seen, numbered = self._numbered(block)
         return seen, np.bincount(numbered, minlength=len(seen))
 
     def vocabulary(self, text: TextSource, seen: Sequence[bytes], totals: np.ndarray) -> WordVocabulary:
-        """See TokenKind."""
         word_list = self._word_list
         if word_list is None:
             names = (seen[number].decode() for number in most_common(totals, self.min_count) if seen[number] != b"\n")
@@ -166,7 +159,6 @@ class Words(TokenKind):
         return WordVocabulary(word_list, **self._options)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
-        """See TokenKind."""
         seen, numbered = self._numbered(block)
         return self.tokens(numbered, *self.ids_of(vocabulary, seen))
 
@@ -218,7 +210,6 @@ class Subwords(TokenKind):
         self.reading = {"marked": marked}
 
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> SubwordVocabulary:
-        """See TokenKind."""
         if self._given:
             return self._given
         if self._vocab_size is None:
@@ -241,7 +232,6 @@ class Subwords(TokenKind):
         return SubwordVocabulary(model)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
-        """See TokenKind."""
         assert isinstance(vocabulary, SubwordVocabulary)
         return vocabulary.encode_documents(block.split(DOCUMENT_MARK))
 

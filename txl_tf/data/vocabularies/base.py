@@ -10,13 +10,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.storage.files import write_atomically
 
 # The white space at which str.split() splits, as a pattern for RE2, whose own class is only ASCII.
@@ -58,7 +59,7 @@ class Vocabulary(tf.Module, abc.ABC):
         FILE: the name of the file that it writes; some write none.
         kind: the class's name in the registry and in `spec`; `registry.register` sets it.
         origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
-        spec: a dict that can be stored as JSON; names the files in `save`'s directory.
+        options: the class's arguments besides the content of its file, as values of JSON.
     """
 
     FILE: str
@@ -68,16 +69,25 @@ class Vocabulary(tf.Module, abc.ABC):
     special: SpecialTokens = SpecialTokens()
     kind: str
     origin: str | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
 
     @property
-    @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
-        """The facts that load_vocabulary needs besides the files."""
+        """What load_vocabulary needs besides the file: a dict that can be stored as JSON, and names the file."""
+        return {"kind": self.kind, "file": self.FILE, **self.options}
 
     @classmethod
-    @abc.abstractmethod
     def load(cls, directory: str, spec: dict[str, Any]) -> Vocabulary:
         """The vocabulary that `save` wrote into `directory`."""
+        path = tf.io.gfile.join(directory, spec["file"])
+        content = cls.read(path)
+        with naming(path):
+            return cls(content, **{name: value for name, value in spec.items() if name not in ("kind", "file")})
+
+    @staticmethod
+    def read(path: str) -> Any:
+        """The content of a file that `save` wrote: the class's first argument."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def save(self, directory: str) -> None:

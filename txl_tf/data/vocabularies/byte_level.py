@@ -45,7 +45,6 @@ class ByteVocabulary(Vocabulary):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """See Vocabulary."""
         if self._identity:
             return {"kind": self.kind}
         return {"kind": self.kind, "file": self.FILE, "dropped": list(self._dropped)}
@@ -72,17 +71,14 @@ class ByteVocabulary(Vocabulary):
             write_lines(directory, self.FILE, [str(value) for value in self._symbols])
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """See Vocabulary and the class."""
         data = text.encode() if isinstance(text, str) else text
         ids = self._ids[np.frombuffer(data, np.uint8)]
         return ids[ids >= 0] if self._dropped else ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """See Vocabulary."""
         return self._symbols[np.asarray(ids, np.int64)].tobytes()
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """See Vocabulary."""
         # One decode_raw over the joined strings, since it needs strings of equal length, and a batch's lengths differ.
         data = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
         ids = tf.gather(tf.constant(self._ids), tf.cast(data, tf.int32))
@@ -90,7 +86,6 @@ class ByteVocabulary(Vocabulary):
         return tf.ragged.boolean_mask(ragged, ragged >= 0) if self._dropped else ragged
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        """See Vocabulary."""
         del after
         characters = tf.constant([bytes([value]) for value in self._symbols])
         return tf.strings.reduce_join(tf.gather(characters, ids), axis=-1)

@@ -35,15 +35,8 @@ class CharVocabulary(Vocabulary):
         self._unknown = ids.get(" ", 0)
         self.start_token = ids.get("\n", self._unknown)
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """See Vocabulary."""
-        return {"kind": self.kind, "file": self.FILE}
-
-    @classmethod
-    def load(cls, directory: str, spec: dict[str, Any]) -> CharVocabulary:
-        """The vocabulary that `save` wrote."""
-        path = tf.io.gfile.join(directory, spec["file"])
+    @staticmethod
+    def read(path: str) -> list[str]:
         symbols = [parse_json(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), start=1)]
         wrong = (i for i, symbol in enumerate(symbols, start=1) if not isinstance(symbol, str) or len(symbol) != 1)
         if line := next(wrong, 0 if symbols else 1):
@@ -51,29 +44,25 @@ class CharVocabulary(Vocabulary):
                 f"{path}, line {line}: this is not a list of characters, where every line is a JSON text of one "
                 "character"
             )
-        return cls(symbols)
+        return symbols
 
     def save(self, directory: str) -> None:
         """Writes one character per line, as a JSON string."""
         write_lines(directory, self.FILE, [json.dumps(symbol, ensure_ascii=False) for symbol in self._symbols])
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """See Vocabulary."""
         text = text if isinstance(text, str) else text.decode("utf-8", "replace")
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), np.int32)
         return self._search(np, codes)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """See Vocabulary."""
         return "".join([self._symbols[token] for token in ids]).encode()
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """See Vocabulary."""
         codes = tf.strings.unicode_decode(strings, "UTF-8")
         return codes.with_flat_values(self._search(tf, codes.flat_values))
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        """See Vocabulary."""
         del after
         return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places, traced_lines
-from txl_tf.errors import InputError, naming
+from txl_tf.errors import InputError
 from txl_tf.storage.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
@@ -79,23 +79,13 @@ class SubwordVocabulary(Vocabulary):
         return self._made_tokenizer
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """See Vocabulary."""
-        return {"kind": self.kind, "file": self.FILE}
-
-    @property
     def pieces(self) -> np.ndarray:
         """The pieces by id, as SentencePiece writes them: str [V]."""
         return self._names
 
-    @classmethod
-    def load(cls, directory: str, spec: dict[str, Any]) -> SubwordVocabulary:
-        """The vocabulary that `save` wrote."""
-        options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
-        path = tf.io.gfile.join(directory, spec["file"])
-        model = read_bytes(path)
-        with naming(path):
-            return cls(model, **options)
+    @staticmethod
+    def read(path: str) -> bytes:
+        return read_bytes(path)
 
     def save(self, directory: str) -> None:
         """Writes the model file, which SentencePiece's own tools can read."""
@@ -204,11 +194,9 @@ class SubwordVocabulary(Vocabulary):
         return decode
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """See Vocabulary."""
         return self._tokenizer.tokenize(strings)
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        """See Vocabulary and `decoder`."""
         text = tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
         if not self._adds_space:
             return text

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart, write_lines
 from txl_tf.data.vocabularies.registry import register
-from txl_tf.errors import InputError, naming
+from txl_tf.errors import InputError
 from txl_tf.storage.files import read_lines
 
 
@@ -44,12 +43,7 @@ class WordVocabulary(Vocabulary):
         super().__init__(name="word_vocabulary")
         # No list or dict may be an attribute: tf.Module would wrap and track every word.
         self._words = np.array(words, dtype=object)
-        self._options = {
-            "line_end": line_end,
-            "both_ends": both_ends,
-            "unknown": unknown,
-            "lower_case": lower_case,
-        }
+        self.options = {"line_end": line_end, "both_ends": both_ends, "unknown": unknown, "lower_case": lower_case}
         self.vocab_size = len(self._words)
         ids = dict(zip(self._words, range(self.vocab_size), strict=True))
         for token in (line_end, unknown):
@@ -65,28 +59,17 @@ class WordVocabulary(Vocabulary):
         self._tables: tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable] | None = None
         self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """See Vocabulary."""
-        return {"kind": self.kind, "file": self.FILE, **self._options}
-
-    @classmethod
-    def load(cls, directory: str, spec: dict[str, Any]) -> WordVocabulary:
-        """The vocabulary that `save` wrote."""
-        options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
-        path = tf.io.gfile.join(directory, spec["file"])
-        words = read_lines(path)
-        with naming(path):
-            return cls(words, **options)
+    @staticmethod
+    def read(path: str) -> list[str]:
+        return read_lines(path)
 
     def save(self, directory: str) -> None:
         """Writes one word per line."""
         write_lines(directory, self.FILE, self._words)
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """See Vocabulary and the class."""
         text = text if isinstance(text, str) else text.decode("utf-8", "replace")
-        text = text.lower() if self._options["lower_case"] else text
+        text = text.lower() if self.options["lower_case"] else text
         words = text.replace("\n", self._newline).split()
         return self.ids(words)
 
@@ -109,7 +92,7 @@ class WordVocabulary(Vocabulary):
             pieces = []
             for token in ids:
                 if token == self.start_token:
-                    pieces.append("" if self._options["both_ends"] and ends % 2 else "\n")
+                    pieces.append("" if self.options["both_ends"] and ends % 2 else "\n")
                     apart, ends = True, ends + 1
                 else:
                     pieces.append(self._words[token] if apart else " " + self._words[token])
@@ -119,26 +102,23 @@ class WordVocabulary(Vocabulary):
         return decode
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """See Vocabulary."""
-        if self._options["lower_case"]:
+        if self.options["lower_case"]:
             strings = tf.strings.lower(strings, encoding="utf-8")
         strings = tf.strings.regex_replace(strings, "\n", self._newline)
         words = tf.strings.split(tf.strings.regex_replace(strings, WHITESPACE, " "))
         return words.with_flat_values(self._look_up(0, words.flat_values))
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        """See Vocabulary."""
         ragged = ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
         flat = tf.cast(ragged.flat_values, tf.int32)
         words = tf.where(flat == self.start_token, "\n", self._look_up(1, flat) + " ")
         text = tf.strings.reduce_join(ragged.with_flat_values(words), axis=-1)
         text = tf.strings.regex_replace(tf.strings.regex_replace(text, " \n", "\n"), " $", "")
-        text = tf.strings.regex_replace(text, "\n\n", "\n") if self._options["both_ends"] else text
+        text = tf.strings.regex_replace(text, "\n\n", "\n") if self.options["both_ends"] else text
         apart = stands_apart(after) | tf.strings.regex_full_match(text, "(?s)(\n.*)?")
         return tf.where(apart, text, " " + text)
 
     def describe(self, token: int) -> str:
-        """See Vocabulary."""
         return self._words[token]
 
     def _look_up(self, direction: int, keys: tf.Tensor) -> tf.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,23 +42,17 @@ class XLNetVocabulary(SubwordVocabulary):
                 "give XLNet's spiece.model, or use the model with --vocab=sentencepiece"
             )
         self._clean_up = CleanUp(lower_case, keep_accents, remove_space)
+        self.options = dataclasses.asdict(self._clean_up)
         self._replacements, self._replacement_ends = self._comma_rule()
         self._replacement_counts = np.diff(self._replacement_ends, prepend=0)
         self.start_token = self.special_token("end_of_document")
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """See Vocabulary."""
-        return {"kind": self.kind, "file": self.FILE, **dataclasses.asdict(self._clean_up)}
-
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """See Vocabulary and the class."""
         lines = tf.strings.split(strings, "\n")
         return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
 
     @property
     def ignores_space(self) -> bool:
-        """See Vocabulary."""
         return self._clean_up.remove_space
 
     def _lines(self, text: bytes) -> list[bytes]:
@@ -73,7 +66,6 @@ class XLNetVocabulary(SubwordVocabulary):
         return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
 
     def _traced_lines(self, texts: tf.Tensor) -> tuple[TracedText, tf.Tensor]:
-        """See SubwordVocabulary."""
         traced, counts = traced_lines(texts, keep_ends=False)
         return self._clean_up.traced(traced), counts
 
