@@ -120,15 +120,14 @@ class _Runner:
         units = (
             pipeline
             | "ranges" >> beam.Create(range(0, job.units, 1000))
-            | "units" >> beam.FlatMap(_numbers, job.units)
+            | "units" >> beam.FlatMap(lambda start, units: range(start, min(start + 1000, units)), job.units)
             | "to all workers" >> beam.Reshuffle()
         )
         rows = build(units, job_path)
         _ = (
             rows
-            | "number rows" >> beam.Map(_with_file)
-            | "group rows" >> beam.GroupByKey()
-            | "write rows" >> beam.Map(_write_group, folder)
+            | "group rows" >> beam.GroupBy(lambda row: zlib.crc32(repr(row).encode()) % _FILES)
+            | "write rows" >> beam.MapTuple(lambda _, group: write_rows(folder, group))
         )
         try:
             with _own_words(), self._progress(name, job.work_dir), _heeds_interrupts():
@@ -220,25 +219,9 @@ def _finish(pipeline: beam.Pipeline) -> None:
         raise RuntimeError(f"the job ended as {state}")
 
 
-def _numbers(start: int, units: int) -> range:
-    return range(start, min(start + 1000, units))
-
-
-def _with_file(row: Any) -> tuple[int, Any]:
-    return zlib.crc32(repr(row).encode()) % _FILES, row
-
-
-def _write_group(group: tuple[int, Iterable[Any]], folder: str) -> None:
-    write_rows(folder, group[1])
-
-
 def _documents(units: beam.PCollection, job: str) -> beam.PCollection:
     """Rows (unit, documents that begin in it)."""
-    return units | "count documents" >> beam.Map(_document_row, job)
-
-
-def _document_row(unit: int, job: str) -> tuple[int, int]:
-    return unit, worker_of(job).documents(unit)
+    return units | "count documents" >> beam.Map(lambda unit: (unit, worker_of(job).documents(unit)))
 
 
 def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
@@ -247,7 +230,7 @@ def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
     symbols = (
         counted.symbols
         | "add up" >> beam.CombinePerKey(_added)
-        | "frequent" >> beam.Filter(_is_frequent, job)
+        | "frequent" >> beam.Filter(lambda item: item[1][0] >= worker_of(job).encoder.min_count)
         | "symbol rows" >> beam.Map(_symbol_row)
     )
     return (symbols, counted.sizes) | "all rows" >> beam.Flatten()
@@ -297,10 +280,6 @@ def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(total)
 
 
-def _is_frequent(item: tuple[Any, tuple[int, ...]], job: str) -> bool:
-    return item[1][0] >= worker_of(job).encoder.min_count
-
-
 def _symbol_row(item: tuple[Any, tuple[int, ...]]) -> tuple[Any, ...]:
     symbol, value = item
     return "symbol", symbol.decode() if isinstance(symbol, bytes) else symbol, *value
@@ -328,9 +307,8 @@ def _shards(units: beam.PCollection, job: str) -> beam.PCollection:
     encoded = units | "encode" >> beam.FlatMap(_encoded, job).with_outputs("sizes", main="ids")
     # Reshuffle keeps its input, so each unit is encoded once although its ids are needed twice.
     ids = encoded.ids | "keep ids" >> beam.Reshuffle()
-    layout = beam.pvalue.AsSingleton(
-        ids | "lengths" >> beam.Map(_length, job) | "places" >> beam.CombineGlobally(_Places())
-    )
+    lengths = ids | "lengths" >> beam.Map(_length, job)
+    layout = beam.pvalue.AsSingleton(lengths | "all lengths" >> beam.combiners.ToList() | "places" >> beam.Map(_places))
     shards = (
         ids
         | "cut" >> beam.FlatMap(_cut, job, layout)
@@ -353,28 +331,18 @@ def _length(item: tuple[tuple[str, int], bytes], job: str) -> tuple[str, int, in
     return split, unit, len(ids) // worker_of(job).dtype.itemsize
 
 
-class _Places(beam.CombineFn):
-    """(split, unit, tokens) of all units -> {split: (units [n], where each begins in the split [n + 1])}."""
-
-    def create_accumulator(self) -> list:
-        return []
-
-    def add_input(self, found: list, item: tuple[str, int, int]) -> list:
-        found.append(item)
-        return found
-
-    def merge_accumulators(self, parts: Iterable[list]) -> list:
-        return [item for part in parts for item in part]
-
-    def extract_output(self, found: list) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        places = {}
-        for split in SPLITS:
-            rows = np.array(sorted(row[1:] for row in found if row[0] == split), np.int64).reshape(-1, 2)
-            places[split] = rows[:, 0], np.cumsum([0, *rows[:, 1]])
-        return places
-
-
 _Layout = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _places(lengths: list[tuple[str, int, int]]) -> _Layout:
+    """(split, unit, tokens) of all units -> {split: (units [n], where each begins in the split [n + 1])}."""
+    places = {}
+    for split in SPLITS:
+        rows = np.array(sorted(row[1:] for row in lengths if row[0] == split), np.int64).reshape(-1, 2)
+        places[split] = rows[:, 0], np.cumsum([0, *rows[:, 1]])
+    return places
+
+
 _SHARD_TOKENS = records.RECORD_TOKENS * records.SHARD_RECORDS
 
 
