@@ -28,7 +28,7 @@ import published_files
 import reference_xlnet as reference
 
 from txl_tf import families
-from txl_tf.objectives.answering import answer_losses
+from txl_tf.objectives.answering import Answering
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 OFFICIAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
@@ -197,7 +197,7 @@ def imported_head_outputs(kind, model, arrays):
         nothing = tf.zeros([shape[0]], tf.int32)
         logits = model(allowed=tf.ones(shape, tf.bool), cls_index=nothing, start=nothing, **given)
         wanted = {name: tf.constant(arrays[f"{name}_positions"]) for name in ("start", "end")}
-        loss = np.mean(answer_losses(logits, wanted))
+        loss = np.mean(Answering.losses(logits, wanted))
         return {"start_logits": logits.start.numpy(), "end_logits": logits.end.numpy(), "loss": loss}
     if kind != "XLNetForQuestionAnswering":
         logits = model(**given).numpy()

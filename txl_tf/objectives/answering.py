@@ -6,16 +6,16 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.answer_heads import AnswerLogits
+from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
-from txl_tf.models.xlnet.with_head import XLNetWithAnswers
-from txl_tf.objectives.base import FiniteWatch, Loss, Objective
+from txl_tf.objectives.base import TaskObjective
 
 Examples = dict[str, tf.Tensor]
 """tokens, segments, padding, allowed [b, T]; cls_index, weight [b]; start, end, impossible [b], if they are known.
 See data.tasks.windows.examples."""
 
 
-class Answering(Objective):
+class Answering(TaskObjective):
     """The objective of XLNet's official code for SQuAD 2.0.
 
     The loss of an example is (CE(start) + CE(end)) / 2 + BCE(impossible) / 2. CE(start) is the cross entropy of the
@@ -27,12 +27,8 @@ class Answering(Objective):
     answer are windows that do not hold it, and "impossible" means that it is in another window.
 
     A model with answer_head="simple" learns only the two cross entropies, as XLNetForQuestionAnsweringSimple does. For
-    it, no answer means start and end at the column of CLS. Nothing here depends on the config.
+    it, no answer means start and end at the column of CLS.
     """
-
-    def __init__(self, model: XLNetWithAnswers, config: XLNetAnsweringConfig):
-        self.model = model
-        self.activations = (*model.activations, "loss")
 
     @classmethod
     def batch_spec(cls, config: XLNetAnsweringConfig, lanes: int, training: bool) -> Examples:
@@ -42,29 +38,26 @@ class Answering(Objective):
         kinds = dict.fromkeys(("cls_index", "start", "end"), "int32") | dict.fromkeys(("impossible", "learned"), "bool")
         return whole | {name: tf.TensorSpec([lanes], kind) for name, kind in {**kinds, "weight": "float32"}.items()}
 
-    def initial_state(self, lanes: int) -> tuple[()]:
-        """Nothing is carried from batch to batch."""
-        return ()
+    def logits(
+        self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
+    ) -> AnswerLogits:
+        """The model's outputs for a batch with its true starts; see TaskObjective."""
+        given = (batch[name] for name in ("tokens", "allowed", "cls_index", "start"))
+        options = {name: batch[name] for name in ("segments", "padding")}
+        return self.model(*given, **options, seed=seed, training=training, watch=watch)
 
-    def __call__(self, batch: Examples, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
-        """The loss of a batch; see Objective. The weight is the sum of the examples' weights."""
-        watch = FiniteWatch()
-        logits = self.model(
-            batch["tokens"],
-            batch["allowed"],
-            batch["cls_index"],
-            batch["start"],
-            segments=batch["segments"],
-            padding=batch["padding"],
-            seed=seed,
-            training=training,
-            watch=watch,
+    @staticmethod
+    def losses(logits: AnswerLogits, batch: Examples) -> tf.Tensor:
+        """The loss of each example, [b], in nats."""
+        start, end = (
+            tf.nn.sparse_softmax_cross_entropy_with_logits(batch[name], getattr(logits, name))
+            for name in ("start", "end")
         )
-        losses = answer_losses(logits, batch)
-        weight = tf.cast(batch["weight"], losses.dtype)
-        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
-        watch("loss", total)
-        return Loss(total, tf.reduce_sum(weight), state, watch.stacked(self.activations))
+        if logits.impossible is None:
+            return (start + end) / 2
+        target = tf.cast(batch["impossible"], logits.impossible.dtype)
+        impossible = tf.nn.sigmoid_cross_entropy_with_logits(target, logits.impossible)
+        return (start + end + impossible) / 2
 
     def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
         """The fields of BestAnswers by name; see TaskObjective."""
@@ -72,17 +65,5 @@ class Answering(Objective):
         given = hidden, batch["allowed"], batch["cls_index"]
         found = self.model.head.best(*given, self.model.config.start_n_top, self.model.config.end_n_top)._asdict()
         if "start" in batch:
-            found["loss"] = answer_losses(self.model.head(*given, batch["start"]), batch)
+            found["loss"] = self.losses(self.model.head(*given, batch["start"]), batch)
         return found
-
-
-def answer_losses(logits: AnswerLogits, batch: Examples) -> tf.Tensor:
-    """The loss of each example, [b], in nats; see `Answering`."""
-    start, end = (
-        tf.nn.sparse_softmax_cross_entropy_with_logits(batch[name], getattr(logits, name)) for name in ("start", "end")
-    )
-    if logits.impossible is None:
-        return (start + end) / 2
-    target = tf.cast(batch["impossible"], logits.impossible.dtype)
-    impossible = tf.nn.sigmoid_cross_entropy_with_logits(target, logits.impossible)
-    return (start + end + impossible) / 2

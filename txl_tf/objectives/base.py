@@ -10,6 +10,7 @@ mems: it is passed from step to step, and saved in checkpoints.
 
 from __future__ import annotations
 
+import abc
 import typing
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
+from txl_tf.models.stack import Watch
 from txl_tf.ops.plain import accurate_dtype
 
 Batch = Any
@@ -132,11 +134,46 @@ class AttentionView(typing.NamedTuple):
     m_len: int
 
 
-class TaskObjective(Objective, Protocol):
-    """The objective of a task whose batches are dicts of features, with "weight" [b]; its state is empty."""
+class TaskObjective(Objective, abc.ABC):
+    """The objective of a task whose batches are dicts of features, with "weight" [b].
 
+    One forward pass, a loss for each example, no state. Subclasses define the loss of an example.
+    """
+
+    def __init__(self, model: Any, config: Any):
+        self.model, self.config = model, config
+        self.activations = (*model.activations, "loss")
+
+    @abc.abstractmethod
+    def logits(
+        self, batch: Batch, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
+    ) -> Any:
+        """The model's outputs for a batch; arguments as for `__call__` and `XLNet.call`."""
+
+    @abc.abstractmethod
+    def losses(self, logits: Any, batch: Batch) -> tf.Tensor:
+        """The loss of each example, [b], from the model's outputs."""
+
+    @abc.abstractmethod
     def outputs(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The model's outputs to make predictions from: tensors [b, ..], without dropout.
 
         If the batch has targets, "loss" [b] is the loss of each example.
         """
+
+    def targets(self, batch: Batch, weight: tf.Tensor) -> tf.Tensor:
+        """How many targets each example has, [b], times its weight [b]; by default one."""
+        return weight
+
+    def initial_state(self, lanes: int) -> tuple[()]:
+        """Nothing is carried from batch to batch."""
+        return ()
+
+    def __call__(self, batch: Batch, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
+        """The loss of a batch; see Objective. The weight is the number of targets."""
+        watch = FiniteWatch()
+        losses = self.losses(self.logits(batch, seed, training, watch), batch)
+        weight = tf.cast(batch["weight"], losses.dtype)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
+        watch("loss", total)
+        return Loss(total, tf.reduce_sum(self.targets(batch, weight)), state, watch.stacked(self.activations))

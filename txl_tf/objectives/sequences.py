@@ -1,4 +1,4 @@
-"""The objectives of tasks whose examples are sequences: one forward pass, a loss for each example, no state."""
+"""The objectives of tasks whose examples are sequences."""
 
 from __future__ import annotations
 
@@ -10,29 +10,19 @@ import tensorflow as tf
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig, XLNetMultiLabelConfig, XLNetTaggingConfig
-from txl_tf.models.xlnet.with_head import XLNetWithHead
-from txl_tf.objectives.base import FiniteWatch, Loss, Objective
+from txl_tf.objectives.base import TaskObjective
 
 Examples = dict[str, tf.Tensor]
 """tokens, segments, padding [b, T] or [b, n, T]; label [b], where it is known; weight [b]."""
 
 
-class SequenceObjective(Objective, abc.ABC):
-    """The objective of a task whose examples are sequences; subclasses define the loss of an example.
+class SequenceObjective(TaskObjective):
+    """The objective of a task whose examples are sequences; subclasses define losses and predictions.
 
     The model is an XLNet with outputs for sequences or tokens. Longer texts than tgt_len are read in segments of it.
     """
 
     label_type: ClassVar[str] = "int32"
-
-    def __init__(self, model: XLNetWithHead, config: XLNetHeadRunConfig):
-        self.model = model
-        self.config: Any = config
-        self.activations = (*model.activations, "loss")
-
-    @abc.abstractmethod
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
-        """The loss of each example, [b], from the model's outputs."""
 
     @abc.abstractmethod
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -60,33 +50,16 @@ class SequenceObjective(Objective, abc.ABC):
         """The shape of the label of an example."""
         return []
 
-    def targets(self, label: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-        """How many targets each example has, [b], times its weight [b]; by default one."""
-        return weight
-
-    def initial_state(self, lanes: int) -> tuple[()]:
-        """Nothing is carried from batch to batch."""
-        return ()
-
-    def __call__(self, batch: Examples, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
-        """The loss of a batch; see Objective. The weight is the number of targets."""
-        watch = FiniteWatch()
-        losses = self.losses(self.logits(batch, seed, training, watch), batch["label"])
-        weight = tf.cast(batch["weight"], losses.dtype)
-        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
-        watch("loss", total)
-        return Loss(total, tf.reduce_sum(self.targets(batch["label"], weight)), state, watch.stacked(self.activations))
-
     def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
         """The predictions for a batch; see TaskObjective."""
         logits = self.logits(batch)
         found = self.predictions(logits)
-        return found | ({"loss": self.losses(logits, batch["label"])} if "label" in batch else {})
+        return found | ({"loss": self.losses(logits, batch)} if "label" in batch else {})
 
     def logits(
         self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
     ) -> tf.Tensor:
-        """The model's outputs for a batch; arguments as for `__call__` and `XLNet.call`."""
+        """The model's outputs for a batch; see TaskObjective."""
         return self.model(
             batch["tokens"],
             segments=batch["segments"],
@@ -101,9 +74,9 @@ class SequenceObjective(Objective, abc.ABC):
 class Classification(SequenceObjective):
     """Softmax over C classes; label: int [b]."""
 
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    def losses(self, logits: tf.Tensor, batch: Examples) -> tf.Tensor:
         """-log p(label), [b], in nats; logits [b, C]."""
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(label, logits)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """log_probs [b, C], in nats."""
@@ -118,9 +91,9 @@ class MultipleChoice(Classification):
         """The shape of a batch's tokens: [b, 4, T], as RACE has four options."""
         return [lanes, 4, config.data.tgt_len]
 
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    def losses(self, logits: tf.Tensor, batch: Examples) -> tf.Tensor:
         """-log p(label), [b], in nats; logits [b, n, 1]."""
-        return super().losses(logits[..., 0], label)
+        return super().losses(logits[..., 0], batch)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """log_probs [b, n], in nats."""
@@ -132,9 +105,9 @@ class Regression(SequenceObjective):
 
     label_type = "float32"
 
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    def losses(self, logits: tf.Tensor, batch: Examples) -> tf.Tensor:
         """(score - label)**2, [b]; logits [b, 1]."""
-        return tf.math.squared_difference(logits[:, 0], tf.cast(label, logits.dtype))
+        return tf.math.squared_difference(logits[:, 0], tf.cast(batch["label"], logits.dtype))
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """score [b]."""
@@ -149,9 +122,9 @@ class MultiLabel(SequenceObjective):
         """[C]."""
         return [config.model.n_class]
 
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    def losses(self, logits: tf.Tensor, batch: Examples) -> tf.Tensor:
         """The mean over labels of -log p(has it, or has it not), [b], in nats; logits [b, C]."""
-        label = tf.cast(label, logits.dtype)
+        label = tf.cast(batch["label"], logits.dtype)
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits), axis=-1)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -170,14 +143,15 @@ class Tagging(SequenceObjective):
         """[S T]."""
         return [config.data.tgt_len * config.max_segments]
 
-    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+    def losses(self, logits: tf.Tensor, batch: Examples) -> tf.Tensor:
         """The sum of -log p(tag) over the words of each example, [b], in nats; logits [b, L, C]."""
+        label = batch["label"]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
         return tf.reduce_sum(losses * tf.cast(label >= 0, logits.dtype), axis=1)
 
-    def targets(self, label: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    def targets(self, batch: Examples, weight: tf.Tensor) -> tf.Tensor:
         """The words of each example, [b], times its weight."""
-        return weight * tf.reduce_sum(tf.cast(label >= 0, weight.dtype), axis=1)
+        return weight * tf.reduce_sum(tf.cast(batch["label"] >= 0, weight.dtype), axis=1)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """tag, int32 [b, L], the likeliest, and log_prob [b, L], its log-probability in nats."""
@@ -189,7 +163,7 @@ class Tagging(SequenceObjective):
         """The predictions at all columns, and the loss: the mean over an example's words; see TaskObjective."""
         found = super().outputs(batch)
         if "loss" in found:
-            found["loss"] /= tf.maximum(self.targets(batch["label"], tf.ones_like(found["loss"])), 1)
+            found["loss"] /= tf.maximum(self.targets(batch, tf.ones_like(found["loss"])), 1)
         # Padded at the front, the outputs of all batches have one shape.
         before = self.label_shape(self.config)[0] - found["tag"].shape[1]
         return found | {name: tf.pad(found[name], [[0, 0], [before, 0]]) for name in ("tag", "log_prob")}

@@ -244,20 +244,15 @@ class ServedTask(Served):
         elif self.config.task == "tagging":
             run = self._best_tags
         else:
-            run = self._logits
+            run = self.objective.logits
         signature = {name: tf.TensorSpec([None, t_len], dtype) for name, dtype in rows.items()}
         if "allowed" in rows:
             signature["cls_index"] = tf.TensorSpec([None], tf.int32)
         return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
 
     def _best_tags(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        found: dict[str, tf.Tensor] = self.objective.predictions(self._logits(rows))
+        found: dict[str, tf.Tensor] = self.objective.predictions(self.objective.logits(rows))
         return found
-
-    def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:
-        objective = self.objective
-        given = {name: rows[name] for name in ("segments", "padding")}
-        return objective.model(rows["tokens"], **given, segment_len=objective.config.data.tgt_len)
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
