@@ -195,13 +195,14 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path, name):
     with pytest.raises(
         InputError, match=f"holds {name}, which does not belong to a set of examples: give a new directory"
     ):
-        examples.write_examples([({"padding": np.zeros([2, 4], bool)}, [])], {}, str(tmp_path))
+        examples.write_examples(lambda: pytest.fail("they are made first"), str(tmp_path))
     assert [path.read_text() for path in tmp_path.iterdir()] == ['{"format": "txl_tf corpus"}']
 
 
 def test_meta_is_kept_beside(tmp_path):
-    chunk = {"padding": np.zeros([2, 4], bool)}
-    examples.write_examples([(chunk, [{"id": 1}, "b"])], {"a": 1}, str(tmp_path), padded="right", timed=("padding",))
+    features, about = {"padding": np.zeros([2, 4], bool)}, {"padded": "right", "timed": ("padding",)}
+    made = examples.ExampleSet(features, {"a": 1}, meta=[{"id": 1}, "b"], **about)
+    examples.write_examples(lambda: made, str(tmp_path))
     found = examples.read_examples(str(tmp_path))
     assert (found.meta, found.origin, found.padded, found.timed) == ([{"id": 1}, "b"], {"a": 1}, "right", ("padding",))
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,20 +146,24 @@ class ExamplePlan:
             InputError: shards are damaged.
         """
         origin = {**self.origin, **layout}
-        if self.directory is None or count <= SMALL:
+
+        def encoded() -> ExampleSet:
             parts: collections.defaultdict[str, list[np.ndarray]] = collections.defaultdict(list)
             meta: list[Any] = []
-            for features, own in _shown(chunks(), count):
-                meta.extend(own)
-                for name, array in features.items():
-                    parts[name].append(array)
+            with progress_bar("encoding", count, " examples") as bar:
+                for features, own in chunks():
+                    meta.extend(own)
+                    for name, array in features.items():
+                        parts[name].append(array)
+                    bar.update(len(array))
             whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
             return ExampleSet(whole, origin, meta=meta, **about)
+
+        if self.directory is None or count <= SMALL:
+            return encoded()
         found = read_examples(self.directory)
         if found is None or found.origin != json.loads(json.dumps(origin)):
-            write_examples(_shown(chunks(), count), origin, self.directory, **about)
-            found = read_examples(self.directory)
-            assert found is not None
+            found = write_examples(encoded, self.directory)
         return found
 
 
@@ -176,25 +179,11 @@ def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "
     return (f"{share} {'is' if count == 1 else 'are'} cut at {counted(most, 'token')} ({setting})",)
 
 
-def _shown(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """The chunks, with a progress bar."""
-    with progress_bar("encoding", count, " examples") as bar:
-        for features, own in chunks:
-            yield features, own
-            bar.update(len(next(iter(features.values()))))
+def write_examples(make: Callable[[], ExampleSet], directory: str, shard_examples: int = SHARD_EXAMPLES) -> ExampleSet:
+    """Makes examples, and writes them: shards examples-00000.tfrecord, .., and then the manifest.
 
-
-def write_examples(
-    chunks: Iterable[Chunk],
-    origin: dict[str, Any],
-    directory: str,
-    shard_examples: int = SHARD_EXAMPLES,
-    **about: Any,
-) -> None:
-    """Writes shards examples-00000.tfrecord, .., and then the manifest; an older set in the directory is replaced.
-
-    Raises:
-        InputError: the directory has files that do not belong to such a set.
+    An older set in the directory is replaced. InputError, before they are made, if the directory has files that do not
+    belong to such a set.
     """
     tf.io.gfile.makedirs(directory)
     manifest_path = tf.io.gfile.join(directory, MANIFEST)
@@ -207,22 +196,24 @@ def write_examples(
         )
     if tf.io.gfile.exists(manifest_path):
         tf.io.gfile.remove(manifest_path)
+    made = make()
+    arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in made.features.items()}
     shards: list[dict[str, Any]] = []
-    meta: list[Any] = []
-    kinds: dict[str, Any] = {}
-    rest = _records(chunks, kinds, meta)
-    while records := list(itertools.islice(rest, shard_examples)):
-        file = f"examples-{len(shards):05d}.tfrecord"
+    for start in range(0, len(made), shard_examples):
+        file, end = f"examples-{len(shards):05d}.tfrecord", min(start + shard_examples, len(made))
         path = tf.io.gfile.join(directory, file)
         with tf.io.TFRecordWriter(path) as writer:
-            for record in records:
-                writer.write(record)
-        shards.append({"file": file, "examples": len(records), "sha256": digest(path)})
-    if meta:
-        write_atomically(tf.io.gfile.join(directory, META), json.dumps(meta))
-    manifest = {"format": FORMAT, "version": VERSION, "examples": sum(shard["examples"] for shard in shards)}
-    manifest |= {"features": kinds, "origin": origin, "about": about, "meta": bool(meta), "shards": shards}
+            for i in range(start, end):
+                writer.write(b"".join(array[i].tobytes() for array in arrays.values()))
+        shards.append({"file": file, "examples": end - start, "sha256": digest(path)})
+    if made.meta:
+        write_atomically(tf.io.gfile.join(directory, META), json.dumps(made.meta))
+    kinds = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in arrays.items()}
+    about = {name: getattr(made, name) for name in ("labels", "timed", "padded")}
+    manifest = {"format": FORMAT, "version": VERSION, "examples": len(made), "features": kinds, "origin": made.origin}
+    manifest |= {"about": about, "meta": bool(made.meta), "shards": shards}
     write_atomically(manifest_path, json.dumps(manifest, indent=1) + "\n")
+    return made
 
 
 def read_examples(directory: str) -> ExampleSet | None:
@@ -264,13 +255,3 @@ def _read_shards(directory: str, manifest: dict[str, Any], remedy: str) -> Examp
         name: tuple(value) if isinstance(value, list) else value for name, value in manifest["about"].items()
     }
     return ExampleSet(features, manifest["origin"], meta=meta, **about)
-
-
-def _records(chunks: Iterable[Chunk], kinds: dict[str, Any], meta: list[Any]) -> Iterator[bytes]:
-    """The records of examples. Adds the features' types and shapes to `kinds`, and the JSON values to `meta`."""
-    for features, own in chunks:
-        meta.extend(own)
-        arrays = {name: array.astype(array.dtype.newbyteorder("<")) for name, array in features.items()}
-        kinds.update({name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in arrays.items()})
-        for i in range(len(next(iter(arrays.values())))):
-            yield b"".join(array[i].tobytes() for array in arrays.values())
