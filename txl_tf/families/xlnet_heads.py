@@ -58,7 +58,7 @@ HEADS: dict[str, FineTuning] = {
         **_learned_by("sequences:MultipleChoice"),
         read=lazy("data.tasks.race:read_race"),
         rows=lazy("data.tasks.race:question_rows"),
-        examples=lazy("data.tasks.race_examples:question_examples"),
+        examples=lazy("data.tasks.table_examples:question_examples"),
         results=lazy("metrics.results:ChoiceResults"),
         criterion="accuracy",
         guide=predicting(
@@ -88,7 +88,7 @@ HEADS: dict[str, FineTuning] = {
     "multi_label": _of_tables(
         config=head_config.XLNetMultiLabelConfig,
         **_learned_by("sequences:MultiLabel"),
-        read=lazy("data.tasks.label_sets:read_label_sets"),
+        read=lazy("data.tasks.tables:read_label_sets"),
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
         criterion="micro_f1",

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.tasks.label_sets import frequencies, label_matrix, label_names, read_label_sets
 from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tasks.tables import frequencies, label_matrix, read_label_sets, set_names
 from txl_tf.errors import FaultsError, InputError
 
 
@@ -30,7 +30,7 @@ def test_lists_and_cells_are_the_same(tmp_path):
     wanted = [["a", "b"], [], ["c"], ["a"], []]
     for rows in found:
         assert [json.loads(row.label) for row in rows] == wanted
-    labels = label_names(found[0])
+    labels = set_names(found[0])
     assert labels == ("a", "b", "c")
     matrix = label_matrix(found[0], labels)
     np.testing.assert_array_equal(matrix, [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]])

@@ -9,10 +9,10 @@ import pytest
 import random_xlnet
 import tensorflow as tf
 
-from txl_tf.data.tasks import examples, race, race_examples
+from txl_tf.data.tasks import examples, layout, race
 from txl_tf.data.tasks.batches import EvaluationExamples, TrainingExamples
 from txl_tf.data.tasks.layout import cut_longer, lay_out, pad_left
-from txl_tf.data.tasks.table_examples import table_examples
+from txl_tf.data.tasks.table_examples import question_examples, table_examples
 from txl_tf.data.tasks.tables import (
     Row,
 )
@@ -119,9 +119,9 @@ def plan(config, vocabulary, t_len, **about):
 @pytest.mark.parametrize("t_len", [12, 60])
 def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
     """Article SEP question and option SEP CLS; the last of these are kept, then the first of the article."""
-    monkeypatch.setattr(race_examples, "MAX_QA", 5)
+    monkeypatch.setattr(layout, "MAX_QA", 5)
     question = race.RaceQuestion(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
-    found = race_examples.question_examples([question], plan(XLNetMultipleChoiceConfig, vocabulary, t_len))
+    found = question_examples([question], plan(XLNetMultipleChoiceConfig, vocabulary, t_len))
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     for i, text in enumerate(question.with_options()):
         texts = vocabulary.encode(text).tolist()[-5:]

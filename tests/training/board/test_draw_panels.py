@@ -10,8 +10,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.race import question_rows
-from txl_tf.data.tasks.race_examples import question_examples
-from txl_tf.data.tasks.table_examples import scored_examples, table_examples
+from txl_tf.data.tasks.table_examples import question_examples, scored_examples, table_examples
 from txl_tf.data.tasks.tables import text_rows
 from txl_tf.metrics import panels
 from txl_tf.models.xlnet.head_config import (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
@@ -17,6 +18,9 @@ from txl_tf.data.vocabularies.xlnet_text import remove_space
 
 FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
 """Segment ids of A and its SEP, of B and its SEP, of CLS, and of padding; the official code's SEP, 3, is never used."""
+
+MAX_QA = 128
+"""A question with its option is cut to its last MAX_QA tokens, as in the official code."""
 
 
 class TokenRows(typing.NamedTuple):
@@ -61,10 +65,10 @@ def fit(
     return cut_longer(first, second[:, : t_len - 3], t_len * max_segments)
 
 
-def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]) -> list[bool]:
-    """Whether each row has lost tokens, from either text."""
+def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]) -> np.ndarray:
+    """Whether each row has lost tokens, from either text: bool [n]."""
     lost = [old.row_lengths() > new.row_lengths() for old, new in zip(before, after, strict=True)]
-    return [bool(one) for one in tf.reduce_any(tf.stack(lost), axis=0).numpy()]
+    return np.any([one.numpy() for one in lost], axis=0)
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -85,6 +89,19 @@ def cut_longer(first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int) -> t
     lengths = first.row_lengths(), second.row_lengths()
     keep = tf.minimum(lengths[0], tf.maximum(total - total // 2, total - lengths[1]))
     return cut(first, keep, t_len), cut(second, tf.minimum(lengths[1], total - keep), t_len)
+
+
+def cut_article(
+    articles: tf.RaggedTensor, texts: tf.RaggedTensor, t_len: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts articles and questions with options so that they fit into T tokens with SEP, SEP and CLS.
+
+    A question with its option keeps its last MAX_QA tokens; the article keeps its first tokens, as many as still fit.
+    """
+    room = t_len - 3
+    texts = texts[:, -min(MAX_QA, room) :]
+    articles = cut(articles, tf.minimum(articles.row_lengths(), room - texts.row_lengths()), t_len)
+    return articles, texts
 
 
 def cut(texts: tf.RaggedTensor, lengths: tf.Tensor, most: int) -> tf.RaggedTensor:

@@ -5,6 +5,7 @@ A row that cannot be used is a fault, with file and line. One error lists all fa
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import math
@@ -94,6 +95,30 @@ def read_scored(path: str | Table, columns: Columns, labelled: bool = True) -> T
     return rows
 
 
+def read_label_sets(path: str, columns: Columns, labelled: bool = True) -> TableRows:
+    """A table whose rows have any number of labels, as `read_table`: a list in JSON lines, or a cell with a separator.
+
+    A row keeps its labels as a JSON list, in order and without repetitions.
+    """
+
+    def labels(values: dict[str, Any], column: str, where: str, labelled: bool) -> str:
+        found = values.get(column, [] if not labelled else None)
+        if isinstance(found, str):
+            found = found.split(columns.label_separator)
+        elif column in values and (found is None or found != found):  # an empty cell of a table: no labels
+            found = []
+        if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+            if not labelled:
+                return "[]"
+            raise InputError(
+                f"{where} has {json.dumps(found)[:40]} in column {column!r}: give its labels as a list of texts, or as "
+                f"one text with {columns.label_separator!r} between them"
+            )
+        return json.dumps(sorted({label.strip() for label in found} - {""}), ensure_ascii=False)
+
+    return read_table(path, columns, labelled, labels)
+
+
 def _left_out(lines: Sequence[int], what: str) -> str:
     shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
     one = len(lines) == 1
@@ -143,19 +168,15 @@ def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
 def class_numbers(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
     """The number of each row's class, int32 [n]; InputError if a label is not among `labels`."""
     numbers = {name: i for i, name in enumerate(labels)}
-    shown = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else "")
-    faults = Faults(_file_of(rows))
-    for row in rows:
-        if row.label not in numbers:
-            faults.add(f"{row.where} has the label {row.label!r}, which the model does not know: it has {shown}")
-    faults.raise_any()
+    unknown = [f"{row.where} has the label {row.label!r}" for row in rows if row.label not in numbers]
+    refuse_unknown(unknown, labels, file_of(rows))
     return np.array([numbers[row.label] for row in rows], np.int32)
 
 
 def scores(rows: Sequence[Row]) -> np.ndarray:
     """The labels as numbers, float32 [n]; InputError if one is not a finite number."""
     found = np.zeros(len(rows), np.float32)
-    faults = Faults(_file_of(rows))
+    faults = Faults(file_of(rows))
     for i, row in enumerate(rows):
         try:
             found[i] = float(row.label)
@@ -167,7 +188,19 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
     return found
 
 
-def _file_of(rows: Sequence[Row]) -> str:
+def refuse_unknown(unknown: Sequence[str], labels: tuple[str, ...], file: str) -> None:
+    """Raises InputError for the rows of a file with labels that are not among those of the model, if there are any.
+
+    Of each row `unknown` has the beginning of a sentence, which names the label.
+    """
+    shown, faults = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else ""), Faults(file)
+    for begin in unknown:
+        faults.add(f"{begin}, which the model does not know: it has {shown}")
+    faults.raise_any()
+
+
+def file_of(rows: Sequence[Any]) -> str:
+    """The file of rows with `where`, its name and a line; "" if there are none."""
     return rows[0].where.rpartition(", ")[0] if rows else ""
 
 
@@ -179,6 +212,28 @@ def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
     shown = shown if len(shown) <= 6 else [*shown[:3], "..", *shown[-2:]]
     ratio = counts.max() / max(counts.min(), 1)
     return f"{len(labels)} classes: {', '.join(shown)}; the largest is {ratio:.1f} times the smallest"
+
+
+def set_names(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The labels that occur in sets of labels, in order."""
+    return tuple(sorted({label for row in rows for label in json.loads(row.label)}))
+
+
+def label_matrix(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
+    """Which labels each row has, uint8 [n, C]; InputError if one is not among `labels`."""
+    single = [Row(row.text, "", label, row.where) for row in rows for label in json.loads(row.label)]
+    owners = [i for i, row in enumerate(rows) for _ in json.loads(row.label)]
+    found = np.zeros([len(rows), len(labels)], np.uint8)
+    found[owners, class_numbers(single, labels)] = 1
+    return found
+
+
+def frequencies(labels: tuple[str, ...], matrix: np.ndarray) -> str:
+    """How often each label occurs, in one line: the most frequent, and how many labels a text has."""
+    counts = collections.Counter(dict(zip(labels, matrix.sum(axis=0).tolist(), strict=True)))
+    shown = [f"{name} {count / len(matrix):.1%}" for name, count in counts.most_common(6)]
+    more = ", .." if len(labels) > 6 else ""
+    return f"{len(labels)} labels: {', '.join(shown)}{more}; a text has {matrix.sum(axis=1).mean():.2f} of them"
 
 
 def class_weights(numbers: np.ndarray, classes: int) -> np.ndarray:

@@ -18,8 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
-from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
+from txl_tf.data.tasks.layout import MAX_QA, cut_article, encode, join, lay_out, pad_left
 from txl_tf.data.tasks.tagged.examples import MARKS
 from txl_tf.data.tasks.tagged.words import word_places_tensor
 from txl_tf.data.tasks.windows import Layout

@@ -18,9 +18,10 @@ from txl_tf.counted import counted
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet
 from txl_tf.data.tasks.layout import CLS, FIRST, PADDING
+from txl_tf.data.tasks.tables import file_of, refuse_unknown
 from txl_tf.data.tasks.tagged.files import TaggedText
 from txl_tf.data.vocabularies import SubwordVocabulary
-from txl_tf.errors import Faults, InputError
+from txl_tf.errors import InputError
 
 MARKS = 2  # SEP and CLS
 NOTHING = -1
@@ -109,7 +110,9 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
     if len(labels) < 2:
         raise InputError(f"{texts[0].where}: all words have the tag {labels[0]!r}: there is nothing to tell apart")
     if labelled:
-        _require_known(texts, labels)
+        unknown = [(text, tag) for text in texts for tag in sorted(set(text.tags) - set(labels))[:1]]
+        said = [f"{text.where}: a word has the tag {tag!r}" for text, tag in unknown]
+        refuse_unknown(said, labels, file_of(texts))
     size = t_len * max_segments - MARKS
 
     @functools.cache
@@ -165,17 +168,6 @@ def _remarks(readings: Sequence[Reading], t_len: int, max_segments: int) -> tupl
     if lost := sum(int(np.count_nonzero(reading.part == NOTHING)) for reading in readings):
         found.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
     return tuple(found)
-
-
-def _require_known(texts: Sequence[TaggedText], labels: tuple[str, ...]) -> None:
-    shown = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else "")
-    faults = Faults(texts[0].where.rpartition(", line ")[0])
-    for text in texts:
-        if unknown := sorted(set(text.tags) - set(labels)):
-            faults.add(
-                f"{text.where}: a word has the tag {unknown[0]!r}, which the model does not know: it has {shown}"
-            )
-    faults.raise_any()
 
 
 def tag_names(texts: Sequence[TaggedText]) -> tuple[str, ...]:
