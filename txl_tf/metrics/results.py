@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import abc
+import json
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from txl_tf.metrics import labelling, panels
-from txl_tf.metrics.answers import answer_scores
+from txl_tf.metrics import labelling
+from txl_tf.metrics.answers import answer_scores, right_answers, word_f1
 from txl_tf.metrics.entities import Tags, entity_scores
-from txl_tf.metrics.panels import Outputs, Panel
+from txl_tf.metrics.labelling import confusion
+from txl_tf.metrics.panels import FIRST, SECOND, ByLabel, Confusion, Panel, Reliability, Worst, decoded, texts_of
 
 if typing.TYPE_CHECKING:  # these load TensorFlow
     from txl_tf.data.tasks.questions import QuestionExamples
@@ -23,14 +25,18 @@ if typing.TYPE_CHECKING:  # these load TensorFlow
 HALF = 0.5
 """The threshold of a model that was not evaluated on dev, such as an imported one."""
 
+WORST = 20
+"""The number of examples that panels show."""
+
+Outputs = Mapping[str, np.ndarray]
+"""The outputs of a TaskObjective by name, [n, ..], for all examples in order."""
+
 Dev = Mapping[str, float]
 """The model's metrics on dev, if these are other examples and they are known; else {}."""
 
 
 class TaskResults(abc.ABC):
-    """The results of one evaluation, from the outputs for its examples; `draw` is the task's function of `panels`."""
-
-    draw: staticmethod[[Outputs, Any, Vocabulary], list[Panel]]
+    """The results of one evaluation, from the outputs for its examples."""
 
     def __init__(self, outputs: Outputs, examples: Any):
         self.outputs, self.examples = outputs, examples
@@ -48,19 +54,22 @@ class TaskResults(abc.ABC):
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """The prediction for each row, as JSON values."""
 
+    @abc.abstractmethod
     def panels(self, vocabulary: Vocabulary) -> list[Panel]:
-        """The evaluation's pictures and texts for TensorBoard."""
-        return self.draw(self.outputs, self.examples, vocabulary)
+        """The evaluation's pictures and texts for TensorBoard; texts are shown as the model reads them."""
+
+    def worst(self, wrong: np.ndarray, shown: Callable[[int], tuple[str, str]]) -> Worst:
+        """The wrong examples with the largest losses, the largest first; the first of equals first."""
+        order = np.argsort(-self.outputs["loss"], kind="stable")
+        return Worst(tuple(shown(i) for i in order[wrong[order]][:WORST].tolist()))
 
 
 class ClassResults(TaskResults):
     """The results of classification: one class for each text."""
 
-    draw = staticmethod(panels.classification)
-
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy, macro_f1 and matthews."""
-        predicted = self.outputs["log_probs"].argmax(axis=1)
+        predicted, _ = self.chosen()
         measures = labelling.accuracy, labelling.macro_f1, labelling.matthews
         return {measure.__name__: measure(self.label, predicted) for measure in measures}
 
@@ -69,7 +78,7 @@ class ClassResults(TaskResults):
 
         If all labels are one class, it says nothing.
         """
-        predicted, label = self.outputs["log_probs"].argmax(axis=1), self.label
+        label, (predicted, _) = self.label, self.chosen()
         if label is not None and np.ptp(label) == 0:
             return None
         if len(predicted) > 1 and np.ptp(predicted) == 0:
@@ -84,6 +93,25 @@ class ClassResults(TaskResults):
             return f"it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
         return None
 
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """A confusion matrix, a reliability diagram, and the examples whose label has the least probability."""
+        names, label, (predicted, confidence) = self.examples.labels, self.label, self.chosen()
+
+        def shown(i: int) -> tuple[str, str]:
+            about = f"{names[predicted[i]]} ({confidence[i]:.1%}) instead of {names[label[i]]}"
+            return f"{about}, loss {self.outputs['loss'][i]:.3f}", texts_of(self.examples, vocabulary, i)
+
+        return [
+            Confusion(names, confusion(label, predicted, len(names))),
+            Reliability(confidence, label == predicted),
+            self.worst(label != predicted, shown),
+        ]
+
+    def chosen(self) -> tuple[np.ndarray, np.ndarray]:
+        """The predictions and their probabilities, [n] each."""
+        log_probs = self.outputs["log_probs"]
+        return log_probs.argmax(axis=1), np.exp(log_probs.max(axis=1))
+
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """label, its probability, and the probabilities of all classes by name."""
         found = []
@@ -96,8 +124,6 @@ class ClassResults(TaskResults):
 
 class ScoreResults(TaskResults):
     """The results of regression: a number for each text."""
-
-    draw = staticmethod(panels.regression)
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """pearson and spearman."""
@@ -116,6 +142,15 @@ class ScoreResults(TaskResults):
             return f"its squared error is {loss:.4f}, and always predicting the mean has {prior:.4f}"
         return None
 
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """The examples with the largest squared errors."""
+        label, score = self.label, self.outputs["score"]
+
+        def shown(i: int) -> tuple[str, str]:
+            return f"{score[i]:.4g} instead of {label[i]:.4g}", texts_of(self.examples, vocabulary, i)
+
+        return [self.worst(label != score, shown)]
+
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """score."""
         return [{"score": score} for score in self.outputs["score"].tolist()]
@@ -124,11 +159,23 @@ class ScoreResults(TaskResults):
 class ChoiceResults(ClassResults):
     """The results of multiple choice: one option for each question."""
 
-    draw = staticmethod(panels.multiple_choice)
-
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy."""
-        return {"accuracy": labelling.accuracy(self.label, self.outputs["log_probs"].argmax(axis=1))}
+        return {"accuracy": labelling.accuracy(self.label, self.chosen()[0])}
+
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """A reliability diagram, and the questions whose right option has the least probability."""
+        label, (predicted, confidence) = self.label, self.chosen()
+
+        def shown(i: int) -> tuple[str, str]:
+            article, right, chosen = (
+                decoded(self.examples, vocabulary, (i, option), segment)
+                for option, segment in ((label[i], FIRST), (label[i], SECOND), (predicted[i], SECOND))
+            )
+            about = f"option {predicted[i]} ({confidence[i]:.1%}) instead of {label[i]}"
+            return f"{about}, loss {self.outputs['loss'][i]:.3f}", f"chosen: {chosen}\nright:  {right}\n\n{article}"
+
+        return [Reliability(confidence, label == predicted), self.worst(label != predicted, shown)]
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """choice, the option's number, option, its text, and the probabilities of all options."""
@@ -149,8 +196,6 @@ def label_threshold(dev: Dev) -> float:
 class LabelSetResults(TaskResults):
     """The results of multi-label classification; the threshold of its metrics is the best on dev."""
 
-    draw = staticmethod(panels.multi_label)
-
     def measure(self, dev: Dev) -> dict[str, float]:
         """micro_f1, macro_f1, exact and threshold."""
         return labelling.multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
@@ -165,6 +210,21 @@ class LabelSetResults(TaskResults):
             return f"all {len(predicted):,} examples are predicted to have the same labels"
         return None
 
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """The counts of each label, and the wrong examples with the largest losses, at the best threshold for them."""
+        label, probabilities = self.label.astype(bool), self.outputs["probabilities"]
+        predicted = probabilities >= labelling.best_threshold(label, probabilities)
+
+        def shown(i: int) -> tuple[str, str]:
+            given, right = (
+                ", ".join(np.array(self.examples.labels)[these[i]]) or "nothing" for these in (predicted, label)
+            )
+            about = f"{given} instead of {right}, loss {self.outputs['loss'][i]:.3f}"
+            return about, texts_of(self.examples, vocabulary, i)
+
+        counts = labelling.label_counts(label, predicted)
+        return [ByLabel(self.examples.labels, *counts), self.worst((label != predicted).any(axis=1), shown)]
+
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """labels, those above the threshold, and the probabilities of all labels by name."""
         threshold, found = label_threshold(dev), []
@@ -178,7 +238,6 @@ class LabelSetResults(TaskResults):
 class TagResults(TaskResults):
     """The results of tagging: a tag for each word. Its metrics are those of seqeval."""
 
-    draw = staticmethod(panels.tagging)
     examples: TaggedExamples
 
     def measure(self, dev: Dev) -> dict[str, float]:
@@ -195,6 +254,26 @@ class TagResults(TaskResults):
         if words > 1 and len(found) == 1 and known != 1:
             return f"all {words:,} words are predicted to have the tag {self.examples.labels[found.pop()]}"
         return None
+
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """A confusion matrix of tags, a reliability diagram, and the texts with most wrong tags."""
+        examples, names = self.examples, self.examples.labels
+        label = examples.of_words(examples.features["label"], -1)
+        predicted, log_prob = examples.tags(self.outputs), examples.of_words(self.outputs["log_prob"], 0.0)
+        rows = []
+        for reading, right, found in zip(examples.readings(), label, predicted, strict=True):
+            wrong = np.flatnonzero((right >= 0) & (right != found))
+            words = reading.text.words
+            shown = "\n".join(f"{words[i]}: {names[found[i]]} instead of {names[right[i]]}" for i in wrong)
+            rows.append((len(wrong), f"{len(wrong)} of {len(words)} tags wrong", f"{reading.text.text}\n\n{shown}"))
+        rows = sorted((row for row in rows if row[0]), key=lambda row: -row[0])[:WORST]
+        right, found, sure = (np.concatenate(part) for part in (label, predicted, log_prob))
+        known = right >= 0
+        return [
+            Confusion(names, confusion(right[known], found[known], len(names))),
+            Reliability(np.exp(sure[known]), right[known] == found[known]),
+            Worst(tuple(row[1:] for row in rows)),
+        ]
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """text, tokens, with tags, probabilities and places of each, and entities."""
@@ -227,7 +306,6 @@ def no_answer_threshold(dev: Dev) -> float | None:
 class AnswerResults(TaskResults):
     """The results of answering: an answer, or none, for each question."""
 
-    draw = staticmethod(panels.answering)
     examples: QuestionExamples
 
     def measure(self, dev: Dev) -> dict[str, float]:
@@ -247,6 +325,20 @@ class AnswerResults(TaskResults):
         if len(starts) > 1 and (starts == starts[0]).all():
             return f"in all {len(starts):,} windows the most likely start is token {starts[0]:,}"
         return None
+
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
+        """How often it finds an answer that exists, at a threshold of 0; the surest answers without a right word."""
+        found, wrong = np.zeros([2, 2], int), []
+        for reading, one in zip(self.examples.readings(), self.examples.answered(self.outputs), strict=True):
+            given, right = one.answer(0.0), right_answers(reading.question)
+            found[int(not reading.question.answers), int(not given)] += 1
+            if not max(word_f1(given, text) for text in right):
+                sure = float(np.exp(one.candidates[0].log_prob)) if given else one.null_probability
+                shown = (json.dumps(text, ensure_ascii=False) if text else "no answer" for text in (given, right[0]))
+                about = f"{' instead of '.join(shown)}, probability {sure:.1%}"
+                wrong.append((sure, about, f"{reading.question.text}\n\n{reading.text}"))
+        worst = Worst(tuple(row[1:] for row in sorted(wrong, key=lambda row: -row[0])[:WORST]))
+        return [Confusion(("an answer", "no answer"), found), worst] if found[1].any() else [worst]
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """id, answer, its probability and place, the probability of no answer, and the likely candidates."""

@@ -12,7 +12,8 @@ from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.race import question_rows
 from txl_tf.data.tasks.table_examples import question_examples, scored_examples, table_examples
 from txl_tf.data.tasks.tables import text_rows
-from txl_tf.metrics import panels
+from txl_tf.metrics.panels import Confusion, Reliability, Worst
+from txl_tf.metrics.results import ChoiceResults, ClassResults, LabelSetResults, ScoreResults
 from txl_tf.models.xlnet.head_config import (
     XLNetClassificationConfig,
     XLNetMultiLabelConfig,
@@ -45,7 +46,7 @@ def outputs():
 def test_panels_of_classes(vocabulary):
     rows = text_rows(["the River", ("one", "a dash"), "so", "the one"])
     examples = table_examples(rows, plan(XLNetClassificationConfig, vocabulary, 16), LABEL, LABELS)
-    confusion, reliability, worst = panels.classification(outputs(), examples, vocabulary)
+    confusion, reliability, worst = ClassResults(outputs(), examples).panels(vocabulary)
     assert confusion.labels == LABELS and confusion.counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
     np.testing.assert_allclose(reliability.confidence, [0.7, 0.8, 0.6, 0.9])
     assert reliability.right.tolist() == [True, False, False, False]
@@ -60,13 +61,13 @@ def test_panels_of_scores_and_choices(vocabulary):
     ]
     examples = scored_examples(rows, plan(XLNetRegressionConfig, vocabulary, 16))
     found = {"score": np.array([1.5, 1.0]), "loss": np.array([0.25, 4.0])}
-    (worst,) = panels.regression(found, examples, vocabulary)
+    (worst,) = ScoreResults(found, examples).panels(vocabulary)
     assert worst.rows == (("1 instead of 3", "so"), ("1.5 instead of 1", "the River"))
     values = [{"article": "the River", "question": "_ is", "options": ["one", "so", "a"]}] * 4
     questions = [vars(row) | {"answer": int(label)} for row, label in zip(question_rows(values), LABEL, strict=True)]
     rows = [type(question_rows(values)[0])(**question) for question in questions]
     examples = question_examples(rows, plan(XLNetMultipleChoiceConfig, vocabulary, 24))
-    reliability, worst = panels.multiple_choice(outputs(), examples, vocabulary)
+    reliability, worst = ChoiceResults(outputs(), examples).panels(vocabulary)
     assert reliability.right.tolist() == [True, False, False, False]
     assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"
 
@@ -76,7 +77,7 @@ def test_panels_of_labels_take_the_best_threshold(vocabulary, tmp_path):
     rows = text_rows(["the River", "so"])
     examples = table_examples(rows, plan(XLNetMultiLabelConfig, vocabulary, 16), LABEL_SETS, LABELS)
     found = {"probabilities": np.array([[0.4, 0.1, 0.3], [0.1, 0.3, 0.05]]), "loss": np.array([0.5, 1.0])}
-    by_label, worst = panels.multi_label(found, examples, vocabulary)
+    by_label, worst = LabelSetResults(found, examples).panels(vocabulary)
     assert [counts.tolist() for counts in by_label[1:]] == [[1, 1, 1], [1, 1, 2], [1, 1, 1]]
     assert worst.rows == (("yes instead of yes, so, loss 1.000", "so"),)
     board = Board(str(tmp_path), 0)
@@ -119,12 +120,12 @@ def test_reliability_is_accuracy_by_confidence(rng):
 def test_panels_are_written(tmp_path):
     board = Board(str(tmp_path), 0)
     shown = [
-        panels.Confusion(LABELS, np.eye(3, dtype=int)),
-        panels.Reliability(np.array([0.5]), np.array([True])),
-        panels.Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
+        Confusion(LABELS, np.eye(3, dtype=int)),
+        Reliability(np.array([0.5]), np.array([True])),
+        Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
     ]
     show_panels(board, 7, shown)
-    show_panels(board, 8, [panels.Worst(())])
+    show_panels(board, 8, [Worst(())])
     events = EventAccumulator(board.folder).Reload()
     assert {"dev/confusion", "dev/reliability", "dev/worst"} <= set(events.Tags()["tensors"])
     first, second = (tf.make_ndarray(event.tensor_proto)[()] for event in events.Tensors("dev/worst"))
