@@ -49,26 +49,21 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
     paths: list[str] = []
     try:
         with named_damage(archive):
-            _extract(archive, wanted, directory, paths)
+            for inner, open_member in _members_by_name(archive):
+                name = re.split(r"[/\\]", inner)[-1]
+                if not re.fullmatch(wanted, name):
+                    continue
+                path = os.path.join(directory, name)
+                if path in paths:
+                    raise InputError(f"{archive} holds {name} twice: remove one of them")
+                with open_member() as member, open(path, "wb") as file:
+                    paths.append(path)
+                    shutil.copyfileobj(member, file, 1 << 20)
     except InputError:
         for path in paths:
             os.remove(path)
         raise
     return sorted(paths)
-
-
-def _extract(archive: str, wanted: str, directory: str, paths: list[str]) -> None:
-    """Extracts members; adds the path of each to `paths` before it is written."""
-    for name, open_member in _members(archive):
-        name = re.split(r"[/\\]", name)[-1]
-        if not re.fullmatch(wanted, name):
-            continue
-        path = os.path.join(directory, name)
-        if path in paths:
-            raise InputError(f"{archive} holds {name} twice: remove one of them")
-        with open_member() as member, open(path, "wb") as file:
-            paths.append(path)
-            shutil.copyfileobj(member, file, 1 << 20)
 
 
 @contextlib.contextmanager
@@ -90,21 +85,38 @@ _DAMAGE = (
 )
 
 
-def _members(archive: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yields (name, open) of the regular files."""
+Members = Iterator[tuple[str, Callable[[], Any]]]
+"""(name, a function that opens it) of files in an archive, in order: open one before the next is asked for."""
+
+
+def _members_by_name(archive: str) -> Members:
+    """The files in an archive whose name says what it is."""
     if archive.endswith(".zip"):
-        with zipfile.ZipFile(archive) as file:
-            for info in file.infolist():
-                if not info.is_dir():
-                    yield info.filename, functools.partial(file.open, info)
-    elif archive.endswith((".tgz", ".tar.gz", ".tar")):
-        with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as tar:  # members in their order, since gzip cannot seek back
-                for member in tar:
-                    if member.isreg():
-                        yield member.name, functools.partial(tar.extractfile, member)
-            while stream.read(1 << 20):  # to the end, where gzip checks its checksum
-                pass
-    else:
-        name = os.path.basename(archive).removesuffix(".gz")
-        yield name, functools.partial(gzip.open, archive)
+        return zip_members(archive, archive)
+    if archive.endswith((".tgz", ".tar.gz", ".tar")):
+        return tar_members(archive, open if archive.endswith(".tar") else gzip.open)
+    return iter([(os.path.basename(archive).removesuffix(".gz"), functools.partial(gzip.open, archive))])
+
+
+def zip_members(path: str, shown: str) -> Members:
+    """The regular files in a zip file; InputError, with `shown` as its name, if it is protected or a document."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if "[Content_Types].xml" in names or "mimetype" in names:
+            raise InputError(f"{shown} is a document of an office program or a book: save it as plain text")
+        for info in archive.infolist():
+            if not info.is_dir():
+                if info.flag_bits & 1:
+                    raise InputError(f"{shown} is protected by a password: unpack it")
+                yield info.filename, functools.partial(archive.open, info)
+
+
+def tar_members(path: str, opener: Callable[..., Any] = open) -> Members:
+    """The regular files in a tar file, which `opener` opens."""
+    with opener(path, "rb") as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:  # members in their order, since gzip cannot seek back
+            for member in archive:
+                if member.isreg():
+                    yield member.name, functools.partial(archive.extractfile, member)
+        while stream.read(1 << 20):  # to the end, where gzip checks its checksum
+            pass

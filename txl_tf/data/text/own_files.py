@@ -9,14 +9,12 @@ import gzip
 import lzma
 import os
 import re
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.data.text.archives import is_of_a_mac, named_damage
+from txl_tf.data.text.archives import is_of_a_mac, named_damage, tar_members, zip_members
 from txl_tf.errors import InputError
 from txl_tf.storage.local_files import check_encoding
 
@@ -149,36 +147,19 @@ def _unpacked(file: File, look: _Look, folder: str, budget: _Budget, depth: int 
                 _write(packed, inner[0].path, budget)
         else:
             inner = []
-            for number, (parts, member) in enumerate(_members(path, is_zip, file.name)):
-                name = os.path.join(os.path.splitext(file.name)[0], *parts)
-                inner.append(File(os.path.join(folder, str(number), parts[-1]), name, temporary=True))
-                _write(member, inner[-1].path, budget)
+            members = zip_members(path, file.name) if is_zip else tar_members(path)
+            for number, (member_name, open_member) in enumerate(members):
+                if parts := _parts(member_name):
+                    name = os.path.join(os.path.splitext(file.name)[0], *parts)
+                    inner.append(File(os.path.join(folder, str(number), parts[-1]), name, temporary=True))
+                    with open_member() as member:
+                        _write(member, inner[-1].path, budget)
     for number, one in enumerate(inner):
         yield from _unpacked(one, _look(one.path), os.path.join(folder, f"in-{number}"), budget, depth + 1)
 
 
-def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], Any]]:
-    """(parts of the name, open file) of each file in a zip or tar, without hidden files and those that a Mac adds."""
-    if is_zip:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if "[Content_Types].xml" in names or "mimetype" in names:
-                raise InputError(f"{shown} is a document of an office program or a book: save it as plain text")
-            for info in archive.infolist():
-                if not info.is_dir() and (parts := _parts(info.filename)):
-                    if info.flag_bits & 1:
-                        raise InputError(f"{shown} is protected by a password: unpack it")
-                    with archive.open(info) as packed:
-                        yield parts, packed
-        return
-    with tarfile.open(path) as archive:
-        for member in archive:
-            if member.isreg() and (parts := _parts(member.name)):
-                yield parts, archive.extractfile(member)
-
-
 def _parts(name: str) -> list[str]:
-    """The parts of a member's name, as names of files can be: UTF-8, and not too long."""
+    """The parts of a member's name, as names of files can be: UTF-8, not too long; [] for hidden or a Mac's files."""
     plain = os.fsencode(name).decode("utf-8", "replace")
     parts = [part for part in re.split(r"[/\\]", plain) if part not in ("", ".", "..")]
     parts = [part.encode()[-_LONGEST_NAME:].decode("utf-8", "ignore") for part in parts]
