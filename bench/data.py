@@ -25,13 +25,15 @@ GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "size of that text")
 
 def read(corpus, batch_size, tgt_len, seconds):
     """Prints the speed of reading and the time to the first batch of a step in mid-epoch."""
-    from txl_tf.data.lanes import segments_per_epoch, training_batches
+    from txl_tf.data.lanes import TrainingLanes
+    from txl_tf.settings.run import DataConfig
 
-    middle = segments_per_epoch(corpus, "train", batch_size, tgt_len) // 2
+    lanes = TrainingLanes(corpus, DataConfig(batch_size=batch_size, tgt_len=tgt_len))
+    middle = lanes.epoch_steps // 2
     seeks = []
     for step in (middle, middle + 1, middle + 2):
         start = time.monotonic()
-        iterator = iter(training_batches(corpus, batch_size, tgt_len, step=step))
+        iterator = iter(lanes.batches(step))
         next(iterator)
         seeks.append(time.monotonic() - start)
     steps, start = 0, time.monotonic()

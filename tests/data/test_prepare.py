@@ -22,6 +22,7 @@ from txl_tf.data.prepare import prepare
 from txl_tf.data.text import blocks, sources
 from txl_tf.data.vocabularies import subword_training
 from txl_tf.errors import InputError
+from txl_tf.settings.run import DataConfig
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = [ROOT / "scripts" / "prepare_data.py"]
@@ -31,9 +32,10 @@ def ids_of(corpus, split, index=0):
     """All tokens of a split's pass, as the reader gives them."""
     tokens = corpus.splits[split].tokens
     if index:
-        pairs = list(lanes.training_batches(corpus, 1, tokens - 1, split=split, step=index).take(1))
+        assert split == "train"
+        pairs = list(lanes.TrainingLanes(corpus, DataConfig(batch_size=1, tgt_len=tokens - 1)).batches(index).take(1))
     else:
-        pairs = list(lanes.evaluation_batches(corpus, split, 1, tokens - 1))
+        pairs = list(lanes.EvaluationLanes(corpus, split, 1, tokens - 1).batches())
     ((inputs, targets),) = pairs
     return np.concatenate([inputs[0, :1], targets[0]])
 

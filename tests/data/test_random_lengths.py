@@ -5,15 +5,10 @@ import pytest
 
 from txl_tf.data.random_lengths import RandomLanes
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
-from txl_tf.settings.run import DataConfig, TrainConfig
+from txl_tf.settings.run import DataConfig
 
 TOKENS, B, T, STD = 5003, 3, 20, 4
 DATA = DataConfig(batch_size=B, tgt_len=T, tgt_len_std=STD)
-
-
-def run_config(data, seed):
-    return TransformerXLRunConfig(data=data, train=TrainConfig(seed=seed))
 
 
 def take(lanes, number, step=0, **hosts):
@@ -24,7 +19,7 @@ def take(lanes, number, step=0, **hosts):
 def test_an_epoch_reads_each_lane_once_in_order_and_the_next_one_other_lengths(make_corpus):
     corpus, arrays = make_corpus(TOKENS, 70_000)
     tokens, lane = arrays["train"][0], (TOKENS - 1) // B
-    lanes = RandomLanes(corpus, run_config(DATA, seed=3))
+    lanes = RandomLanes(corpus, DATA, seed=3)
     epochs = [lanes.lengths(epoch).numpy() for epoch in range(2)]
     assert [lengths.sum() for lengths in epochs] == [lane, lane] and epochs[0].tolist() != epochs[1].tolist()
     assert lanes.unused == TOKENS - 1 - B * lane
@@ -43,7 +38,7 @@ def test_an_epoch_reads_each_lane_once_in_order_and_the_next_one_other_lengths(m
 @pytest.mark.parametrize("hosts", [{}, {"replicas_per_host": 3}, {"host": 2, "num_hosts": 3}])
 def test_seeking_gives_what_an_uninterrupted_reader_gives(make_corpus, hosts):
     corpus, _ = make_corpus(TOKENS)
-    lanes = RandomLanes(corpus, run_config(DATA, seed=3))
+    lanes = RandomLanes(corpus, DATA, seed=3)
     replicas = hosts.get("replicas_per_host", 1)
     whole, own = take(lanes, 200), take(lanes, 200 * replicas, **hosts)
     for step in (1, 64, 85, 190):
@@ -56,9 +51,10 @@ def test_seeking_gives_what_an_uninterrupted_reader_gives(make_corpus, hosts):
 
 def test_lengths_have_the_distribution(make_corpus):
     corpus, _ = make_corpus(2_000_000, 256)
-    lanes = RandomLanes(corpus, run_config(DataConfig(batch_size=1, tgt_len=70, tgt_len_std=5), seed=1))
+    data = DataConfig(batch_size=1, tgt_len=70, tgt_len_std=5)
+    lanes = RandomLanes(corpus, data, seed=1)
     lengths = lanes.lengths(0).numpy()[:-1]
-    assert lengths.min() >= 5 and lengths.max() <= lanes.data.longest == 85
+    assert lengths.min() >= 5 and lengths.max() <= data.longest == 85
     short = lengths < 52
     assert abs(short.mean() - 0.05) < 0.005
     for drawn, mean in ((lengths[short], 35), (lengths[~short], 70)):  # rounded down: half a token less
@@ -72,4 +68,4 @@ def test_wrong_settings_are_refused(make_corpus):
     with pytest.raises(InputError, match="give tgt_len_std or random_offset, not both"):
         DataConfig(tgt_len=20, tgt_len_std=2, random_offset=True)
     with pytest.raises(InputError, match="lower batch_size or tgt_len"):
-        RandomLanes(make_corpus(50)[0], run_config(DATA, seed=1))
+        RandomLanes(make_corpus(50)[0], DATA, seed=1)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from causal_runs import evaluate
 from reference_variants import VARIANTS
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import EvaluationLanes
 from txl_tf.errors import InputError
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.transformer_xl.cached import CachedDecoder
@@ -124,7 +124,7 @@ def test_evaluation_carries_mems(corpus, one_device, attn_type):
     reach = dataclasses.replace(CONFIG.reach, mem_len=9)
     result = evaluate(model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=64), reach, one_device)
     total, mems = 0.0, model.initial_mems(2, reach)
-    for inputs, targets in evaluation_batches(corpus, "valid", 2, 64):
+    for inputs, targets in EvaluationLanes(corpus, "valid", 2, 64).batches():
         hidden, mems = model(inputs, mems, reach=reach)
         total += float(tf.reduce_sum(model.nll(hidden, targets)))
     np.testing.assert_allclose(result["loss"], total / result["tokens"], rtol=1e-5)

@@ -17,7 +17,7 @@ import published_files as files
 import pytest
 from published_reference import Sizes, tf_log_probs, tf_tensors
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import EvaluationLanes
 from txl_tf.data.manifest import load_corpus
 from txl_tf.families.presets.transformer_xl import PRESETS
 
@@ -88,7 +88,7 @@ def test_import_and_evaluate(tmp_path, name):
     assert len(rows) == lanes * (lane_tokens - 1)
     targets, found = ([kind(row[i]) for row in rows[: lane_tokens - 1]] for i, kind in enumerate((int, float)))
     corpus = load_corpus(str(tmp_path / "data"))
-    inputs, _ = next(evaluation_batches(corpus, "test", lanes, evaluation.tgt_len).as_numpy_iterator())
+    inputs, _ = next(EvaluationLanes(corpus, "test", lanes, evaluation.tgt_len).batches().as_numpy_iterator())
     lane = [inputs[0, 0], *targets[:-1]]
     segments = [lane[start : start + evaluation.tgt_len] for start in range(0, len(lane), evaluation.tgt_len)]
     wanted = np.concatenate(tf_log_probs(weights, sizes, segments))[np.arange(len(targets)), targets]

@@ -16,7 +16,7 @@ import pytest
 from published_reference import Sizes, torch_log_probs, torch_tensors
 from random_model import random_model
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import EvaluationLanes
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
@@ -105,7 +105,8 @@ def test_evaluate_gives_the_sources_loss(hugging_face, model_dir, tmp_path):
     )
     result = json.loads(output.splitlines()[-1])
 
-    ((inputs, targets),) = evaluation_batches(corpus, "test", 1, corpus.split("test").tokens - 1).as_numpy_iterator()
+    batches = EvaluationLanes(corpus, "test", 1, corpus.split("test").tokens - 1).batches()
+    ((inputs, targets),) = batches.as_numpy_iterator()
     total = 0.0
     for lane in np.array_split([inputs[0, 0], *targets[0]], 2):
         segments = [lane[:-1][start : start + 4] for start in range(0, len(lane) - 1, 4)]

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
+from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
 from txl_tf.families import Family, Task
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective, ScoredBatch
 from txl_tf.ops.scores import keep_mask
@@ -99,26 +99,22 @@ def as_batch(inputs, targets):
     return {"tokens": tf.where(targets >= 0, inputs, -1)}
 
 
-class TrainingTokens:
+class TrainingTokens(TrainingLanes):
     def __init__(self, corpus, config):
-        self.corpus, self.data = corpus, config.data
-        self.epoch_steps = segments_per_epoch(corpus, "train", config.data.batch_size, config.data.tgt_len)
-        self.step_tokens = config.data.batch_size * config.data.tgt_len
-        self.unused, self.reads = 0, 1
+        super().__init__(corpus, config.data, config.train.seed)
+        self.unused = 0
 
     def batches(self, step, **hosts):
-        batches = training_batches(self.corpus, self.data.batch_size, self.data.tgt_len, step=step, **hosts)
-        return batches.map(as_batch)
+        return super().batches(step, **hosts).map(as_batch)
 
 
-class EvaluationTokens:
+class EvaluationTokens(EvaluationLanes):
     def __init__(self, corpus, split, config):
-        self.corpus, self.split, self.lanes, self.tgt_len = corpus, split, config.eval.batch_size, config.eval.tgt_len
-        self.steps = evaluation_steps(corpus, split, self.lanes, self.tgt_len)
+        super().__init__(corpus, split, config.eval.batch_size, config.eval.tgt_len)
         self.targets = corpus.split(split).tokens - 2 * self.lanes
 
     def batches(self, **hosts):
-        return evaluation_batches(self.corpus, self.split, self.lanes, self.tgt_len, **hosts).map(as_batch)
+        return super().batches(**hosts).map(as_batch)
 
 
 FAMILY = Family(

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
-from txl_tf.data.lanes import training_batches
+from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
 from txl_tf.runs import checkpoints
@@ -34,7 +34,7 @@ def broken_run(tmp_path_factory):
     for name in ("a", "b", "c"):
         (folder / f"{name}.txt").write_bytes(draw.integers(ord("a"), ord("z"), 700).astype(np.uint8).tobytes())
     plain = prepare("text", str(folder / "plain"), source=str(folder / "*.txt"))
-    inputs, _ = next(iter(training_batches(plain, RUN.data.batch_size, RUN.data.tgt_len, step=BAD - 1)))
+    inputs, _ = next(iter(TrainingLanes(plain, RUN.data).batches(BAD - 1)))
     segment = inputs.numpy()[3].astype(np.uint8).tobytes()  # of the fourth lane: the second replica's
     for name in ("a", "b", "c"):
         text = (folder / f"{name}.txt").read_bytes()

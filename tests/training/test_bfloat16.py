@@ -10,7 +10,7 @@ import pytest
 import small_run
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import EvaluationLanes
 from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -41,7 +41,7 @@ CONFIG = TransformerXLRunConfig(
 def read_segments(model, corpus):
     """The loss of each of the first segments of the valid split."""
     losses, mems = [], None
-    for inputs, targets in evaluation_batches(corpus, "valid", 4, 16).take(8):
+    for inputs, targets in EvaluationLanes(corpus, "valid", 4, 16).batches().take(8):
         hidden, mems = model(inputs, mems)
         losses.append(float(tf.reduce_mean(model.nll(hidden, targets))))
     return np.array(losses)

@@ -6,7 +6,7 @@ import small_run
 from causal_runs import evaluate
 from small_run import KilledError, change, lines
 
-from txl_tf.data.lanes import segments_per_epoch
+from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.models.transformer_xl.config import EvalConfig
@@ -121,7 +121,7 @@ def test_host_loops_end_where_something_is_due():
 def test_epochs_pass(corpus, tmp_path, one_device):
     """A run longer than its data begins again at the front, with other lane offsets."""
     small = change(CONFIG, data={"batch_size": 32, "tgt_len": 64}, model={"mem_len": 4})
-    assert segments_per_epoch(corpus, "train", 32, 64) < 12
+    assert TrainingLanes(corpus, small.data).epoch_steps < 12
     train(small, corpus, str(tmp_path), one_device)
     assert lines(tmp_path)[-1]["epoch"] > 1
 

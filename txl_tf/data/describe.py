@@ -49,7 +49,7 @@ def describe(corpus: Corpus, example_tokens: int = 64) -> Iterator[str]:
 def _first_tokens(corpus: Corpus, split: str) -> np.ndarray:
     """Up to _SAMPLE_TOKENS tokens from the start of a split, [n]."""
     tgt_len = 1 << 14
-    batches = lanes.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
+    batches = lanes.EvaluationLanes(corpus, split, 1, tgt_len).batches().take(_SAMPLE_TOKENS // tgt_len)
     with lanes.named_read_errors(corpus):
         pairs = [(inputs[0], targets[0]) for inputs, targets in batches.as_numpy_iterator()]
     targets = np.concatenate([targets for _, targets in pairs])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +22,7 @@ from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
-from txl_tf.settings.run import Config, DataConfig
+from txl_tf.settings.run import DataConfig
 
 if TYPE_CHECKING:
     from txl_tf.data.tasks.corpus import TaskCorpus
@@ -36,150 +36,94 @@ _LANE_BLOCK_TOKENS = 1 << 14
 class TrainingLanes:
     """The batches of a training run over "train"; attributes as for TrainingData.
 
-    `config` has a DataConfig as its group "data"; its seed is that of the offsets (`random_offset`).
+    An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
+    fewer than one segment per lane. These are left out at the end. With `random_offset` an offset, drawn for each epoch
+    from (seed, epoch), divides them between both ends. Epoch e of a corpus with several passes reads pass e mod passes.
 
     Raises:
         InputError: the split is too small for a single batch.
     """
 
-    def __init__(self, corpus: Corpus, config: Config):
-        data: DataConfig = config.data
-        self.corpus, self.data, self.seed = corpus, data, config.train.seed
-        self.epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
-        self.step_tokens = data.batch_size * data.tgt_len
-        self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
+    def __init__(self, corpus: Corpus, data: DataConfig, seed: int = 0):
+        self._shards, self._data, self._seed = Shards(corpus, "train"), data, seed
+        tokens, self.step_tokens = self._shards.tokens, data.batch_size * data.tgt_len
+        self.epoch_steps = (tokens - 1) // self.step_tokens
+        if self.epoch_steps < 1:
+            raise InputError(
+                f"{corpus.data_dir}: a batch of {data.batch_size} x {data.tgt_len} needs {self.step_tokens + 1:,} "
+                f"tokens, but train has {tokens:,}: lower batch_size or tgt_len"
+            )
+        self.unused = tokens - 1 - self.epoch_steps * self.step_tokens
         self.reads = 1
 
-    def batches(self, step: int, **hosts: Any) -> tf.data.Dataset:
-        """`training_batches` from a step on."""
-        sizes, random_offset = (self.data.batch_size, self.data.tgt_len), self.data.random_offset
-        return training_batches(self.corpus, *sizes, step=step, random_offset=random_offset, seed=self.seed, **hosts)
+    def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """Batches without end, from any step on: (inputs, targets), int32 [b, T] each.
+
+        Args:
+            step: the global step to start at; epoch = step // epoch_steps.
+            host, num_hosts: this host's index, and their number.
+            replicas_per_host: R. Element k goes to local replica k mod R.
+
+        Raises:
+            InputError: B is not a multiple of the number of replicas.
+        """
+        lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
+        shards, segments, tgt_len, slack = self._shards, self.epoch_steps, self._data.tgt_len, self.unused
+        if host == 0:
+            logging.info(
+                "train: %d steps per epoch; %d of %d tokens (%.3g%%) are left out in each",
+                *(segments, slack, shards.tokens, 100 * slack / shards.tokens),
+            )
+
+        def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+            first = tf.where(epoch == step // segments, tf.constant(step % segments, tf.int64), 0)
+            offset = tf.constant(0, tf.int64)
+            if self._data.random_offset and slack:
+                key = tf.stack([tf.constant(self._seed, tf.int64), epoch])
+                offset = tf.random.stateless_uniform([], key, 0, slack + 1, dtype=tf.int64)
+            steps, start = segments - first, offset + first * tgt_len
+
+            def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
+                return shards.read(epoch, start + lane * segments * tgt_len, steps * tgt_len, block)
+
+            return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host)
+
+        epochs = tf.data.Dataset.range(step // segments, np.iinfo(np.int64).max)
+        return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
 
 
 class EvaluationLanes:
-    """One pass over a split; see `evaluation_batches`. Attributes as for EvaluationData.
+    """One pass over a split: every token but the first of each lane is a target exactly once.
+
+    The N tokens are cut into B lanes whose lengths differ by at most one; after the end of a lane targets are -1 and
+    inputs 0. Attributes as for EvaluationData.
 
     Raises:
         InputError: some lane would have no target.
     """
 
     def __init__(self, corpus: Corpus, split: str, batch_size: int, tgt_len: int):
-        self.corpus, self.split, self.lanes, self.tgt_len = corpus, split, batch_size, tgt_len
-        self.steps = evaluation_steps(corpus, split, batch_size, tgt_len)
-        self.targets = corpus.split(split).tokens - batch_size
+        self._shards, self.lanes, self._t_len = Shards(corpus, split), batch_size, tgt_len
+        tokens = self._shards.tokens
+        if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
+            raise InputError(
+                f"{corpus.data_dir}: {split} has {counted(tokens, 'token')}, too few for "
+                f"{counted(batch_size, 'lane')}: lower batch_size"
+            )
+        longest = -(-tokens // batch_size)
+        self.steps, self.targets = -(-(longest - 1) // tgt_len), tokens - batch_size
 
-    def batches(self, **hosts: int) -> tf.data.Dataset:
-        """`evaluation_batches`."""
-        return evaluation_batches(self.corpus, self.split, self.lanes, self.tgt_len, **hosts)
-
-
-def segments_per_epoch(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
-    """Training steps in an epoch: whole segments in each of the B lanes. InputError if there are none."""
-    tokens = corpus.split(split).tokens
-    segments = (tokens - 1) // (batch_size * tgt_len)
-    if segments < 1:
-        raise InputError(
-            f"{corpus.data_dir}: a batch of {batch_size} x {tgt_len} needs {batch_size * tgt_len + 1:,} tokens, but "
-            f"{split} has {tokens:,}: lower batch_size or tgt_len"
-        )
-    return segments
-
-
-def evaluation_steps(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
-    """Batches in one pass of evaluation_batches. InputError if a lane would have no target."""
-    tokens = corpus.split(split).tokens
-    if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
-        raise InputError(
-            f"{corpus.data_dir}: {split} has {counted(tokens, 'token')}, too few for "
-            f"{counted(batch_size, 'lane')}: lower batch_size"
-        )
-    longest = -(-tokens // batch_size)
-    return -(-(longest - 1) // tgt_len)
-
-
-def training_batches(
-    corpus: Corpus,
-    batch_size: int,
-    tgt_len: int,
-    *,
-    split: str = "train",
-    step: int = 0,
-    random_offset: bool = False,
-    seed: int = 0,
-    host: int = 0,
-    num_hosts: int = 1,
-    replicas_per_host: int = 1,
-) -> tf.data.Dataset:
-    """Training batches without end, from any step on: (inputs, targets), int32 [b, T] each.
-
-    An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
-    fewer than one segment per lane. These are left out at the end. With `random_offset` an offset, drawn for each epoch
-    from (seed, epoch), divides them between both ends. Epoch e of a corpus with several passes reads pass e mod passes.
-
-    Args:
-        batch_size: B, of all hosts together.
-        tgt_len: T.
-        step: the global step to start at; epoch = step // segments_per_epoch.
-        host, num_hosts: this host's index, and their number.
-        replicas_per_host: R. Element k goes to local replica k mod R.
-
-    Raises:
-        InputError: too few tokens for one batch, or B is not a multiple of the number of replicas.
-    """
-    segments = segments_per_epoch(corpus, split, batch_size, tgt_len)
-    lanes = host_lanes(batch_size, host, num_hosts, replicas_per_host)
-    shards = Shards(corpus, split)
-    slack = shards.tokens - 1 - segments * batch_size * tgt_len
-    if host == 0:
-        logging.info(
-            "%s: %d steps per epoch; %d of %d tokens (%.3g%%) are left out in each",
-            *(split, segments, slack, shards.tokens, 100 * slack / shards.tokens),
-        )
-
-    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
-        first = tf.where(epoch == step // segments, tf.constant(step % segments, tf.int64), 0)
-        offset = tf.constant(0, tf.int64)
-        if random_offset and slack:
-            key = tf.stack([tf.constant(seed, tf.int64), epoch])
-            offset = tf.random.stateless_uniform([], key, 0, slack + 1, dtype=tf.int64)
-        steps, start = segments - first, offset + first * tgt_len
+    def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """`steps` batches for each replica; arguments, rows and errors as for TrainingLanes."""
+        lanes = host_lanes(self.lanes, host, num_hosts, replicas_per_host)
+        base, longer = divmod(self._shards.tokens, self.lanes)
 
         def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
-            return shards.read(epoch, start + lane * segments * tgt_len, steps * tgt_len, block)
+            start = lane * base + tf.minimum(lane, longer)
+            targets = base - 1 + tf.cast(lane < longer, tf.int64)
+            return self._shards.read(tf.constant(0, tf.int64), start, targets, block)
 
-        return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host)
-
-    epochs = tf.data.Dataset.range(step // segments, np.iinfo(np.int64).max)
-    return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
-
-
-def evaluation_batches(
-    corpus: Corpus,
-    split: str,
-    batch_size: int,
-    tgt_len: int,
-    *,
-    host: int = 0,
-    num_hosts: int = 1,
-    replicas_per_host: int = 1,
-) -> tf.data.Dataset:
-    """One pass over a split: every token but the first of each lane is a target exactly once.
-
-    The N tokens are cut into B lanes whose lengths differ by at most one; after the end of a lane targets are -1 and
-    inputs 0. Arguments, rows and errors are those of training_batches. There are evaluation_steps elements for each
-    replica.
-    """
-    steps = evaluation_steps(corpus, split, batch_size, tgt_len)
-    lanes = host_lanes(batch_size, host, num_hosts, replicas_per_host)
-    shards = Shards(corpus, split)
-    base, longer = divmod(shards.tokens, batch_size)
-
-    def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
-        start = lane * base + tf.minimum(lane, longer)
-        targets = base - 1 + tf.cast(lane < longer, tf.int64)
-        return shards.read(tf.constant(0, tf.int64), start, targets, block)
-
-    return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
+        return _side_by_side(lane_blocks, lanes, self.steps, self._t_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
 
 
 @contextlib.contextmanager

@@ -11,9 +11,8 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.lanes import TrainingLanes, by_replica, host_lanes, segments_per_epoch
+from txl_tf.data.lanes import TrainingLanes, by_replica, host_lanes
 from txl_tf.data.manifest import Corpus
-from txl_tf.data.shards import Shards
 from txl_tf.settings.run import Config, DataConfig
 
 HALF = 0.05
@@ -23,7 +22,7 @@ SHORTEST = 5
 _GROUP = 64  # segments of a lane that are read at once
 
 
-class RandomLanes:
+class RandomLanes(TrainingLanes):
     """The batches of a training run over "train", as TrainingLanes has them, with random lengths.
 
     A length is drawn from a normal distribution with the mean tgt_len and the standard deviation tgt_len_std. With
@@ -35,27 +34,22 @@ class RandomLanes:
         InputError: the split is too small for a single batch of tgt_len.
     """
 
-    def __init__(self, corpus: Corpus, config: Config):
-        data: DataConfig = config.data
-        segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
-        self.corpus, self.data, self.seed = corpus, data, config.train.seed
-        targets = corpus.split("train").tokens - 1
-        self._lane = targets // data.batch_size
+    def __init__(self, corpus: Corpus, data: DataConfig, seed: int = 0):
+        super().__init__(corpus, data, seed)
+        self._lane, self.unused = divmod(self._shards.tokens - 1, data.batch_size)
         mean = data.tgt_len * (1 - HALF / 2)
         self.epoch_steps = max(1, round(self._lane / mean))
         self.step_tokens = round(data.batch_size * mean)
-        self.unused = targets - self._lane * data.batch_size
-        self.reads = 1
 
     def lengths(self, epoch: int | tf.Tensor) -> tf.Tensor:
         """The lengths of an epoch's segments, in order: int64 [n]; their sum is a lane's number of targets."""
-        t_len, shortest = self.data.tgt_len, min(SHORTEST, self.data.tgt_len)
+        t_len, shortest = self._data.tgt_len, min(SHORTEST, self._data.tgt_len)
         most = -(-self._lane // shortest)
         epoch = tf.cast(epoch, tf.int64)
-        halved, drawn = (tf.stack([tf.constant(self.seed, tf.int64), number]) for number in (epoch, -1 - epoch))
+        halved, drawn = (tf.stack([tf.constant(self._seed, tf.int64), number]) for number in (epoch, -1 - epoch))
         mean = tf.where(tf.random.stateless_uniform([most], halved) < HALF, t_len / 2, float(t_len))
-        lengths = mean + self.data.tgt_len_std * tf.random.stateless_normal([most], drawn)
-        ends = tf.cumsum(tf.cast(tf.clip_by_value(lengths, shortest, self.data.longest), tf.int64))
+        lengths = mean + self._data.tgt_len_std * tf.random.stateless_normal([most], drawn)
+        ends = tf.cumsum(tf.cast(tf.clip_by_value(lengths, shortest, self._data.longest), tf.int64))
         ends = tf.minimum(ends, self._lane)
         lengths = ends - tf.concat([[0], ends[:-1]], 0)
         return tf.boolean_mask(lengths, lengths > 0)
@@ -73,11 +67,11 @@ class RandomLanes:
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches without end from a step on: (inputs, targets), int32 [b, T] each, T the longest length.
 
-        Padding has inputs 0 and targets -1. Arguments and rows are those of `training_batches`.
+        Padding has inputs 0 and targets -1. Arguments and rows are those of TrainingLanes.
         """
-        lanes = host_lanes(self.data.batch_size, host, num_hosts, replicas_per_host)
+        lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
         first_epoch, first_place = self.place(step)
-        shards, rows, longest = Shards(self.corpus, "train"), len(lanes) // replicas_per_host, self.data.longest
+        shards, rows, longest = self._shards, len(lanes) // replicas_per_host, self._data.longest
 
         def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
             lengths = self.lengths(epoch)
@@ -112,6 +106,6 @@ class RandomLanes:
         return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
 
 
-def training_lanes(corpus: Corpus, config: Config) -> TrainingLanes | RandomLanes:
+def training_lanes(corpus: Corpus, config: Config) -> TrainingLanes:
     """The batches of a training run: of segments of one length, or with tgt_len_std of random lengths."""
-    return RandomLanes(corpus, config) if config.data.tgt_len_std else TrainingLanes(corpus, config)
+    return (RandomLanes if config.data.tgt_len_std else TrainingLanes)(corpus, config.data, config.train.seed)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.data.lanes import EvaluationLanes, evaluation_batches, named_read_errors
+from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
@@ -218,7 +218,7 @@ def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRu
     reach = model.config.reach
     m_len = reach.mem_len
     t_len = min(config.data.tgt_len, m_len or config.data.tgt_len)
-    batches = evaluation_batches(corpus, "valid", 1, t_len).take(-(-m_len // t_len) + 1)
+    batches = EvaluationLanes(corpus, "valid", 1, t_len).batches().take(-(-m_len // t_len) + 1)
     with named_read_errors(corpus):
         tokens = tf.stack([inputs for inputs, _ in batches])
 

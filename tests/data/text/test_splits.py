@@ -86,7 +86,7 @@ def test_held_out_text_is_not_trained_on(tmp_path):
     )
     corpus = manifest.load_corpus(str(tmp_path / "data"))
     for split, file in (("train", "train"), ("valid", "dev"), ("test", "test")):
-        (batch, *_) = lanes.evaluation_batches(corpus, split, 1, 500).as_numpy_iterator()
+        (batch, *_) = lanes.EvaluationLanes(corpus, split, 1, 500).batches().as_numpy_iterator()
         text = corpus.vocabulary.decode(batch[0][0])
         assert f"ARK{file}" in text and text.count("MARK") == text.count(f"MARK{file}")
 

@@ -63,7 +63,7 @@ def test_the_rate_is_multiplied_by_the_length(corpus, tmp_path, one_device):
     base = change(CONFIG, model={"dropout": 0.0, "dropatt": 0.0, "dtype": "float64"}, train={"train_steps": 1})
     base = change(base, data={"random_offset": False, "tgt_len_std": 2}, train={"eval_steps": 0, "seed": 5})
     scaled = change(base, train={"lr_by_length": True})
-    length = int(RandomLanes(corpus, base).lengths(0)[0])
+    length = int(RandomLanes(corpus, base.data, base.train.seed).lengths(0)[0])
     assert length != base.data.tgt_len  # or the test would see nothing
     usual, own = (
         train(config, corpus, str(tmp_path / name), one_device).get_weights()

@@ -50,7 +50,7 @@ class TrainingExamples:
         return cls(corpus.train, config.data.batch_size, (config.train.seed, 3), weights)
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches without end, starting at any step; arguments and errors as for `lanes.training_batches`."""
+        """Batches without end, starting at any step; arguments and errors as for `lanes.TrainingLanes`."""
         lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:

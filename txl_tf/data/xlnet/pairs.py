@@ -165,7 +165,7 @@ class SplitPairs:
         self._here, self._there = self._block * reuse_len + 2 * self._total, self._core + 2 * self._total
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches [b, T] without end from a step on; arguments and errors as for `lanes.training_batches`."""
+        """Batches [b, T] without end from a step on; arguments and errors as for `lanes.TrainingLanes`."""
         lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
         replicas, rows = replicas_per_host, len(lanes) // replicas_per_host
         epoch, place = divmod(step, self.epoch_steps)

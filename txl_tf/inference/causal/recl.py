@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches, named_read_errors
+from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import Reach
@@ -114,7 +114,7 @@ def draw_positions(
 
     InputError if the split is too short.
     """
-    batches = evaluation_batches(corpus, split, 1, 4096)
+    batches = EvaluationLanes(corpus, split, 1, 4096).batches()
     with named_read_errors(corpus):
         rows = [batch[0] for batch, _ in batches.as_numpy_iterator()]
     inputs = np.concatenate(rows)[: corpus.split(split).tokens - 1]

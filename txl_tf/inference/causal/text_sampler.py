@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches, named_read_errors
+from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.inference.causal.draw_token import Sampling
 from txl_tf.inference.causal.generator import Generator
@@ -25,7 +25,7 @@ class TextSampler:
         self._model = model
         self._vocabulary = corpus.vocabulary
         with named_read_errors(corpus):
-            inputs, _ = next(iter(evaluation_batches(corpus, "valid", 1, PROMPT_TOKENS)))
+            inputs, _ = next(iter(EvaluationLanes(corpus, "valid", 1, PROMPT_TOKENS).batches()))
         self._ids = inputs.numpy()
         with tf.device("CPU"):
             self._copy = TransformerXL(model.config)
