@@ -72,7 +72,7 @@ def test_texts_are_those_of_the_model(continuation, found, temperature):
 def test_pieces_are_a_text_and_steps_give_its_probabilities(continuation, found):
     assert found["written"][0] == found["1.0"][0] and len(set(found["1.0"][0])) > 3
     ids = tf.constant([continuation.vocabulary.encode(PROMPTS[0])], tf.int32)
-    log_probs, _ = continuation.generator.read(ids, continuation.generator.initial_cache(1))
+    log_probs, _ = continuation.generator.read(ids, continuation.generator.begin(1).cache)
     np.testing.assert_allclose(found["step"], log_probs, rtol=0, atol=1e-5)
 
 

@@ -147,7 +147,7 @@ def test_texts_are_continued(served, call, model):
     tokens = [token for line in lines for token in line["tokens"]]
     ids = [token["token"] for token in tokens]
     before = own.vocabulary.encode(prompts[2])
-    log_probs, _ = own.generator.read(tf.constant([[*before, *ids]], tf.int32), own.generator.initial_cache(1))
+    log_probs, _ = own.generator.read(tf.constant([[*before, *ids]], tf.int32), own.generator.begin(1).cache)
     log_probs = log_probs[0, len(before) - 1 : -1].numpy()
     assert [token["log_prob"] for token in tokens] == pytest.approx(log_probs[np.arange(20), ids].tolist(), abs=1e-4)
     assert [token["top"][0]["log_prob"] for token in tokens] == pytest.approx(log_probs.max(axis=1).tolist(), abs=1e-4)
@@ -161,7 +161,7 @@ def test_a_session_reads_tokens(call, model):
     ids = own.vocabulary.encode("the River is")
     session = call("/sessions", {})[1]["session"]
     status, answer = call(f"/sessions/{session}", {"tokens": ids.tolist(), "top": 3})
-    log_probs, _ = own.generator.read(tf.constant([ids], tf.int32), own.generator.initial_cache(1))
+    log_probs, _ = own.generator.read(tf.constant([ids], tf.int32), own.generator.begin(1).cache)
     assert (status, answer["length"]) == (200, len(ids))
     assert [one["token"] for one in answer["next"]] == np.argsort(-log_probs[0, -1].numpy())[:3].tolist()
 

@@ -43,6 +43,11 @@ class Served(abc.ABC):
     def facts(self) -> Mapping[str, Any]:
         """The values of the README's placeholders, except $name, which is the directory's name."""
 
+    def tokenized(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The tokens of strings [B], as `with_lengths`, and the vocabulary's start token."""
+        start_token = tf.constant(self.vocabulary.start_token, tf.int32)
+        return with_lengths(self.vocabulary.encode_tensor(texts)) | {"start_token": start_token}
+
     def files(self) -> dict[str, str]:
         """The texts to write beside the SavedModel and README.md, by file name."""
         return {}
@@ -72,6 +77,23 @@ class Served(abc.ABC):
 def filled(readme: str, **facts: Any) -> str:
     """The text of a file in readmes/, with facts in place of its $placeholders."""
     return string.Template((READMES / f"{readme}.md").read_text("utf-8")).substitute(facts)
+
+
+def with_lengths(ids: tf.RaggedTensor) -> dict[str, tf.Tensor]:
+    """The outputs "tokens", int32 [B, P], -1 after a text's end, and "lengths", from ids [B, None]."""
+    return {"tokens": ids.to_tensor(-1), "lengths": tf.cast(ids.row_lengths(), tf.int32)}
+
+
+def with_total(log_probs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The outputs "log_probs", float32 [B, P], and "total", their sums."""
+    total = tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1)
+    return {"log_probs": tf.cast(log_probs, tf.float32), "total": tf.cast(total, tf.float32)}
+
+
+def require_tokens(tokens: tf.Tensor, vocab_size: int) -> tf.Operation:
+    """An assertion that tokens of any shape are in a vocabulary."""
+    within = (tokens >= 0) & (tokens < vocab_size)
+    return tf.debugging.assert_equal(within, True, f"tokens must be from 0 to {vocab_size - 1}")
 
 
 def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:

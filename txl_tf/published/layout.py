@@ -69,6 +69,43 @@ class TensorEntry:
         return (array[::-1] if self.reverse else array).reshape(self.shape)
 
 
+class Entries:
+    """The entries of a layout for those weights that a model has; some weights are only in some models.
+
+    Names are given with slashes. With `torch` they get dots, and kernels of linear layers are [out, in].
+    """
+
+    def __init__(self, weights: Collection[str], torch: bool = False):
+        self.found: list[TensorEntry] = []
+        self._weights, self._torch = set(weights), torch
+
+    def add(self, name: str, shape: Sequence[int], *ours: str, **how: Any) -> None:
+        """A tensor that contains `ours`; other arguments as for TensorEntry."""
+        if ours[0] in self._weights:
+            name = name.replace("/", ".") if self._torch else name
+            self.found.append(TensorEntry(name, tuple(shape), ours, **how))
+
+    def kernel(self, name: str, rows: int, columns: int, ours: str) -> None:
+        """The kernel of a linear layer, here [rows, columns]."""
+        if self._torch:
+            self.add(f"{name}/weight", (columns, rows), ours, order=(1, 0))
+        else:
+            self.add(f"{name}/kernel", (rows, columns), ours)
+
+    def dense(self, name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
+        """A linear layer."""
+        self.kernel(name, rows, columns, f"{ours}/kernel")
+        if bias:
+            self.add(f"{name}/bias", (columns,), f"{ours}/bias")
+
+    def norm(self, name: str, width: int, ours: str) -> None:
+        """A layer norm."""
+        for theirs, part in zip(
+            ("weight", "bias") if self._torch else ("gamma", "beta"), ("gamma", "beta"), strict=True
+        ):
+            self.add(f"{name}/{theirs}", (width,), f"{ours}/{part}")
+
+
 Layout = Callable[[Any, Collection[str]], list[TensorEntry]]
 """A function from a model's settings and the names of its weights to the tensors of a format."""
 

@@ -19,7 +19,7 @@ from txl_tf.data.text.archives import is_of_a_mac
 from txl_tf.errors import InputError, one_line
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.kinds import TRANSFORMER_XL
-from txl_tf.published.layout import Checkpoint, TensorEntry
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 from txl_tf.storage.files import check_checkpoint
 from txl_tf.storage.literal_paths import checkpoint_reader, files_named
@@ -129,50 +129,39 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
 
 def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
     """The checkpoint's tensors for a TransformerXLConfig; some of the paths in `weights` are only in some models."""
-    d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
-    width = config.n_head * config.d_head
-    sizes = _cluster_sizes(config)
-    found = []
-
-    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
-        if ours[0] in names:
-            found.append(TensorEntry(f"transformer/{name}", tuple(shape), ours, **how))
-
+    d_model, heads, width = config.d_model, (config.n_head, config.d_head), config.n_head * config.d_head
+    sizes, entries = _cluster_sizes(config), Entries(weights)
     one_table = config.div_val == 1 or not config.cutoffs
     for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
-        folder = "adaptive_embed" if one_table else f"adaptive_embed/cutoff_{i}"
-        add(f"{folder}/lookup_table", (rows, columns), f"embedding/table_{i}")
-        add(f"{folder}/proj_W", (columns, d_model), f"embedding/projection_{i}")
+        folder = _EMBEDDING if one_table else f"{_EMBEDDING}/cutoff_{i}"
+        entries.add(f"{folder}/lookup_table", (rows, columns), f"embedding/table_{i}")
+        entries.add(f"{folder}/proj_W", (columns, d_model), f"embedding/projection_{i}")
     for i, (rows, columns) in enumerate(sizes):
-        folder = f"adaptive_softmax/cutoff_{i}" if config.cutoffs else "adaptive_softmax"
-        add(f"{folder}/b" if config.cutoffs else f"{folder}/bias", (rows,), f"softmax/bias_{i}")
-        add(f"{folder}/proj", (columns, d_model), f"softmax/projection_{i}")
-    add("adaptive_softmax/cutoff_0/cluster_W", (len(sizes) - 1, config.d_embed), "softmax/cluster_table")
-    add("adaptive_softmax/cutoff_0/cluster_b", (len(sizes) - 1,), "softmax/cluster_bias")
+        folder = f"{_SOFTMAX}/cutoff_{i}" if config.cutoffs else _SOFTMAX
+        entries.add(f"{folder}/b" if config.cutoffs else f"{folder}/bias", (rows,), f"softmax/bias_{i}")
+        entries.add(f"{folder}/proj", (columns, d_model), f"softmax/projection_{i}")
+    entries.add(f"{_SOFTMAX}/cutoff_0/cluster_W", (len(sizes) - 1, config.d_embed), "softmax/cluster_table")
+    entries.add(f"{_SOFTMAX}/cutoff_0/cluster_b", (len(sizes) - 1,), "softmax/cluster_bias")
     for theirs, ours in (("r_w_bias", "content_bias"), ("r_r_bias", "position_bias")):
-        if config.untie_r:
-            add(theirs, (config.n_layer, *heads), *(f"layer_{n}/attention/{ours}" for n in range(config.n_layer)))
-        else:
-            add(theirs, heads, ours)
+        in_layers = [f"layer_{n}/attention/{ours}" for n in range(config.n_layer)]
+        entries.add(f"transformer/{theirs}", (config.n_layer, *heads), *in_layers)
+        entries.add(f"transformer/{theirs}", heads, ours)
     for n in range(config.n_layer):
-        layer, own = f"layer_{n}", f"layer_{n}/attention"
-        add(
+        layer, own = f"transformer/layer_{n}", f"layer_{n}"
+        entries.add(
             f"{layer}/rel_attn/qkv/kernel",
             (d_model, 3 * width),
-            *(f"{own}/{part}_kernel" for part in ("query", "key", "value")),
+            *(f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")),
             view=(d_model, 3, width),
             order=(1, 0, 2),
         )
-        add(f"{layer}/rel_attn/r/kernel", (d_model, width), f"{own}/position_kernel")
-        add(f"{layer}/rel_attn/o/kernel", (width, d_model), f"{own}/output_kernel")
-        for theirs, ours in (("layer_1", "inner"), ("layer_2", "outer")):
-            kernel = (d_model, d_inner) if ours == "inner" else (d_inner, d_model)
-            add(f"{layer}/ff/{theirs}/kernel", kernel, f"{layer}/feed_forward/{ours}/kernel")
-            add(f"{layer}/ff/{theirs}/bias", kernel[1:], f"{layer}/feed_forward/{ours}/bias")
-        for theirs, ours in (("rel_attn", "attention_norm"), ("ff", "feed_forward_norm")):
-            for part in ("gamma", "beta"):
-                add(f"{layer}/{theirs}/LayerNorm/{part}", (d_model,), f"{layer}/{ours}/{part}")
-    return found
+        entries.kernel(f"{layer}/rel_attn/r", d_model, width, f"{own}/attention/position_kernel")
+        entries.kernel(f"{layer}/rel_attn/o", width, d_model, f"{own}/attention/output_kernel")
+        entries.dense(f"{layer}/ff/layer_1", d_model, config.d_inner, f"{own}/feed_forward/inner")
+        entries.dense(f"{layer}/ff/layer_2", config.d_inner, d_model, f"{own}/feed_forward/outer")
+        entries.norm(f"{layer}/rel_attn/LayerNorm", d_model, f"{own}/attention_norm")
+        entries.norm(f"{layer}/ff/LayerNorm", d_model, f"{own}/feed_forward_norm")
+    return entries.found
 
 
 def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:

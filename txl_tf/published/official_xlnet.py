@@ -6,6 +6,7 @@ approximation by tanh.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import shutil
@@ -22,7 +23,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry, naming_source, require_agreement
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement
 from txl_tf.published.tensor_files import TensorFile, open_binary
 from txl_tf.storage.files import read_json
 from txl_tf.storage.literal_paths import files_named
@@ -36,6 +37,8 @@ _FIELDS = {"n_token": "vocab_size"} | {
 _NO_WEIGHT = re.compile(r".*/(Adam(_1)?|adam_[mv])|(.*/)?(beta[12]_power|global_step)")
 _PUBLISHED = re.compile(r"xlnet_config\.json|spiece\.model|[^/]*\.ckpt[^/]*\.(index|data-\d+-of-\d+)")
 _TASK = re.compile(r"model/(classification|regression)_(?P<scope>[^/]+)/logit/kernel")
+BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
+_PARTS = {"q": "query", "k": "key", "v": "value", "r": "position"}
 _SUMMARY = "model/sequnece_summary"  # the official code's spelling
 
 
@@ -69,23 +72,24 @@ def open_checkpoint(source: str) -> Checkpoint:
         InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does
             not support the model.
     """
-    unpacked = _unpacked(source) if source.endswith(".zip") else None
-    with naming_source(source, unpacked.name if unpacked else ""):
-        return _opened(source, unpacked)
+    if not source.endswith(".zip"):
+        return _opened(source)
+    unpacked = _unpacked(source)
+    with naming_source(source, unpacked.name):
+        found = _opened(unpacked.name)
+
+    def read(name: str) -> np.ndarray:
+        with naming_source(source, unpacked.name):  # also keeps the folder from being deleted
+            return found.file.read(name)
+
+    file = TensorFile(source, found.file.shapes, read)
+    return dataclasses.replace(found, file=file, source=unpacked.name + "/", unpacked=unpacked.name)
 
 
-def _opened(source: str, unpacked: tempfile.TemporaryDirectory | None) -> Checkpoint:
-    """The Checkpoint; messages may name the folder with the unpacked files."""
-    file = official_tf.open_tensors(_folder(unpacked.name if unpacked else source), _NO_WEIGHT)
+def _opened(source: str) -> Checkpoint:
+    """The Checkpoint in a directory or at a prefix."""
+    file = official_tf.open_tensors(_folder(source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
-    if unpacked:
-        read_unpacked = file.read
-
-        def read(name: str) -> np.ndarray:
-            with naming_source(source, unpacked.name):  # also keeps the folder from being deleted
-                return read_unpacked(name)
-
-        file = TensorFile(source, file.shapes, read)
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
         other = "transformer/r_w_bias" in file.shapes
         raise InputError(
@@ -99,8 +103,7 @@ def _opened(source: str, unpacked: tempfile.TemporaryDirectory | None) -> Checkp
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    kept, folder = (unpacked.name + "/", unpacked.name) if unpacked else (source, "")
-    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], kept, unpacked=folder)
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], source)
 
 
 def _folder(source: str) -> str:
@@ -170,57 +173,51 @@ def layout(config: XLNetConfig, weights: Collection[str], scope: str = "") -> li
 
     `scope` is that of the logits of a classifier, a regressor or a multiple-choice model.
     """
-    d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
-    layers, found = range(config.n_layer), []
+    d_model, n_layer, heads = config.d_model, config.n_layer, (config.n_head, config.d_head)
+    entries, body = Entries(weights), "model/transformer"
+    entries.add(f"{body}/word_embedding/lookup_table", (config.vocab_size, d_model), "embedding/table_0")
+    entries.add(f"{body}/mask_emb/mask_emb", (1, 1, d_model), "mask_embedding", optional=True)
+    for theirs, ours in BIASES.items():
+        entries.add(f"{body}/{theirs}", (n_layer, *heads), *(f"layer_{i}/attention/{ours}" for i in range(n_layer)))
+        entries.add(f"{body}/{theirs}", heads, ours)
+    tables = [f"layer_{i}/attention/segment_table" for i in range(n_layer)]
+    entries.add(f"{body}/seg_embed", (n_layer, 2, *heads), *tables)
+    for i in range(n_layer):
+        add_layer(entries, config, i, f"{body}/layer_{i}", "{}/kernel", "LayerNorm")
+    entries.add("model/lm_loss/bias", (config.vocab_size,), "softmax/bias_0", optional=True)
 
-    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
-        if ours[0] in names:
-            found.append(TensorEntry(name, tuple(shape), ours, **how))
+    entries.add(f"{_SUMMARY}/summary_bias", (d_model,), "head/summary/query")
+    _add_attention(entries, config, f"{_SUMMARY}/abs_attn/{{}}/kernel", "head/summary/attention", "qkv")
+    entries.norm(f"{_SUMMARY}/abs_attn/LayerNorm", d_model, "head/summary/attention_norm")
+    entries.dense(f"{_SUMMARY}/summary", d_model, d_model, "head/summary/projection")
+    entries.dense(scope, d_model, getattr(config, "n_class", 1), "head/logits")
+    add_answers(entries, d_model)
+    return entries.found
 
-    def dense(name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
-        add(f"{name}/kernel", (rows, columns), f"{ours}/kernel")
-        if bias:
-            add(f"{name}/bias", (columns,), f"{ours}/bias")
 
-    def norm(name: str, ours: str) -> None:
-        for part in ("gamma", "beta"):
-            add(f"{name}/LayerNorm/{part}", (d_model,), f"{ours}/{part}")
+def add_layer(entries: Entries, config: XLNetConfig, i: int, theirs: str, kernel: str, norm: str) -> None:
+    """Adds layer i without its biases: in `theirs` with names such as kernel="{}/kernel", norm="LayerNorm"."""
+    d_model, d_inner, ours = config.d_model, config.d_inner, f"layer_{i}"
+    _add_attention(entries, config, f"{theirs}/rel_attn/{kernel}", f"{ours}/attention", "qkvr")
+    entries.norm(f"{theirs}/rel_attn/{norm}", d_model, f"{ours}/attention_norm")
+    entries.dense(f"{theirs}/ff/layer_1", d_model, d_inner, f"{ours}/feed_forward/inner")
+    entries.dense(f"{theirs}/ff/layer_2", d_inner, d_model, f"{ours}/feed_forward/outer")
+    entries.norm(f"{theirs}/ff/{norm}", d_model, f"{ours}/feed_forward_norm")
 
-    def attention(name: str, ours: str, parts: dict[str, str]) -> None:
-        for theirs, part in parts.items():
-            add(f"{name}/{theirs}/kernel", (d_model, *heads), f"{ours}/{part}_kernel")
-        add(f"{name}/o/kernel", (d_model, *heads), f"{ours}/output_kernel", order=(1, 2, 0))
 
-    body = "model/transformer"
-    add(f"{body}/word_embedding/lookup_table", (config.vocab_size, d_model), "embedding/table_0")
-    add(f"{body}/mask_emb/mask_emb", (1, 1, d_model), "mask_embedding", optional=True)
-    for theirs, ours in (("r_w", "content"), ("r_r", "position"), ("r_s", "segment")):
-        if config.untie_r:
-            add(
-                f"{body}/{theirs}_bias", (config.n_layer, *heads), *(f"layer_{i}/attention/{ours}_bias" for i in layers)
-            )
-        else:
-            add(f"{body}/{theirs}_bias", heads, f"{ours}_bias")
-    add(f"{body}/seg_embed", (config.n_layer, 2, *heads), *(f"layer_{i}/attention/segment_table" for i in layers))
-    projections = {"q": "query", "k": "key", "v": "value"}
-    for i in layers:
-        layer = f"{body}/layer_{i}"
-        attention(f"{layer}/rel_attn", f"layer_{i}/attention", projections | {"r": "position"})
-        norm(f"{layer}/rel_attn", f"layer_{i}/attention_norm")
-        dense(f"{layer}/ff/layer_1", d_model, config.d_inner, f"layer_{i}/feed_forward/inner")
-        dense(f"{layer}/ff/layer_2", config.d_inner, d_model, f"layer_{i}/feed_forward/outer")
-        norm(f"{layer}/ff", f"layer_{i}/feed_forward_norm")
-    add("model/lm_loss/bias", (config.vocab_size,), "softmax/bias_0", optional=True)
+def _add_attention(entries: Entries, config: XLNetConfig, kernel: str, ours: str, parts: str) -> None:
+    """Adds kernels [D, H, d]; that of the output has D first, too."""
+    shape = (config.d_model, config.n_head, config.d_head)
+    for part in parts:
+        entries.add(kernel.format(part), shape, f"{ours}/{_PARTS[part]}_kernel")
+    entries.add(kernel.format("o"), shape, f"{ours}/output_kernel", order=(1, 2, 0))
 
-    add(f"{_SUMMARY}/summary_bias", (d_model,), "head/summary/query")
-    attention(f"{_SUMMARY}/abs_attn", "head/summary/attention", projections)
-    norm(f"{_SUMMARY}/abs_attn", "head/summary/attention_norm")
-    dense(f"{_SUMMARY}/summary", d_model, d_model, "head/summary/projection")
-    dense(scope, d_model, getattr(config, "n_class", 1), "head/logits")
-    dense("start_logits/dense", d_model, 1, "head/start")
-    dense("end_logits/dense_0", 2 * d_model, d_model, "head/end_inner")
-    norm("end_logits", "head/end_norm")
-    dense("end_logits/dense_1", d_model, 1, "head/end_outer")
-    dense("answer_class/dense_0", 2 * d_model, d_model, "head/impossible_inner")
-    dense("answer_class/dense_1", d_model, 1, "head/impossible_outer", bias=False)
-    return found
+
+def add_answers(entries: Entries, d_model: int) -> None:
+    """Adds the head for answers."""
+    entries.dense("start_logits/dense", d_model, 1, "head/start")
+    entries.dense("end_logits/dense_0", 2 * d_model, d_model, "head/end_inner")
+    entries.norm("end_logits/LayerNorm", d_model, "head/end_norm")
+    entries.dense("end_logits/dense_1", d_model, 1, "head/end_outer")
+    entries.dense("answer_class/dense_0", 2 * d_model, d_model, "head/impossible_inner")
+    entries.dense("answer_class/dense_1", d_model, 1, "head/impossible_outer", bias=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
-from txl_tf.published.layout import TensorEntry
+from txl_tf.published.layout import Entries, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 
 BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
@@ -79,60 +79,46 @@ def layout(
         bias_in_layers: whether a shared r_w_bias and r_r_bias are also stored in every layer.
         reverse_clusters: whether the head has its cluster entries in reverse order.
     """
-    d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
+    d_model, heads, width = config.d_model, (config.n_head, config.d_head), config.n_head * config.d_head
     bounds = (0, *config.cutoffs, config.vocab_size)
     one_table = config.div_val == 1
     rows = [config.vocab_size] if one_table else [end - start for start, end in itertools.pairwise(bounds)]
-    found = []
-
-    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
-        if ours[0] in names:
-            found.append(TensorEntry(name, tuple(shape), ours, **how))
-
-    def add_projection(name: str, i: int, ours: str, **how: Any) -> None:
-        columns = config.d_embed // config.div_val**i
-        add(name, (d_model, columns), ours, order=(1, 0), **how)
-
-    emb, out = f"{prefix}word_emb.emb_layers", "crit.out_layers"
-    own_projections = [i for i in range(len(bounds) - 1) if f"softmax/projection_{i}" in names]
+    entries, clusters = Entries(weights, torch=True), range(len(bounds) - 1)
+    emb, out, columns = f"{prefix}word_emb", "crit.out_layers", [config.d_embed // config.div_val**i for i in clusters]
+    own_projections = [i for i in clusters if f"softmax/projection_{i}" in weights]
     for i, count in enumerate(rows):
         copies: tuple[str, ...] = (f"{out}.{i}.weight",) if config.tie_weight else ()
-        add(f"{emb}.{i}.weight", (count, config.d_embed // config.div_val**i), f"embedding/table_{i}", copies=copies)
-        add(f"{out}.{i}.weight", (count, config.d_embed // config.div_val**i), f"softmax/table_{i}")
-        shared = range(len(bounds) - 1) if one_table else [i]
-        copies = tuple(f"crit.out_projs.{j}" for j in shared if j not in own_projections)
-        add_projection(f"{prefix}word_emb.emb_projs.{i}", i, f"embedding/projection_{i}", copies=copies)
-        biases = range(len(bounds) - 1) if one_table else [i]
-        add(f"{out}.{i}.bias", (count,), *(f"softmax/bias_{j}" for j in biases))
+        entries.add(f"{emb}.emb_layers.{i}.weight", (count, columns[i]), f"embedding/table_{i}", copies=copies)
+        entries.add(f"{out}.{i}.weight", (count, columns[i]), f"softmax/table_{i}")
+        sharing = clusters if one_table else [i]
+        copies = tuple(f"crit.out_projs.{j}" for j in sharing if j not in own_projections)
+        projection, ours = f"{emb}.emb_projs.{i}", f"embedding/projection_{i}"
+        entries.add(projection, (d_model, columns[i]), ours, order=(1, 0), copies=copies)
+        entries.add(f"{out}.{i}.bias", (count,), *(f"softmax/bias_{j}" for j in sharing))
     for i in own_projections:
-        add_projection(f"crit.out_projs.{i}", i, f"softmax/projection_{i}")
+        entries.add(f"crit.out_projs.{i}", (d_model, columns[i]), f"softmax/projection_{i}", order=(1, 0))
     tails = len(config.cutoffs)
-    add("crit.cluster_weight", (tails, config.d_embed), "softmax/cluster_table", reverse=reverse_clusters)
-    add("crit.cluster_bias", (tails,), "softmax/cluster_bias", reverse=reverse_clusters)
+    entries.add("crit.cluster_weight", (tails, config.d_embed), "softmax/cluster_table", reverse=reverse_clusters)
+    entries.add("crit.cluster_bias", (tails,), "softmax/cluster_bias", reverse=reverse_clusters)
 
     for theirs, ours in (("r_w_bias", "content_bias"), ("r_r_bias", "position_bias")):
         in_layers = [f"{prefix}layers.{n}.dec_attn.{theirs}" for n in range(config.n_layer)]
-        add(f"{prefix}{theirs}", heads, ours, copies=tuple(in_layers) if bias_in_layers else ())
+        entries.add(f"{prefix}{theirs}", heads, ours, copies=tuple(in_layers) if bias_in_layers else ())
         for n, name in enumerate(in_layers):
-            add(name, heads, f"layer_{n}/attention/{ours}")
+            entries.add(name, heads, f"layer_{n}/attention/{ours}")
     for n in range(config.n_layer):
-        layer, attention, own = f"{prefix}layers.{n}", f"{prefix}layers.{n}.dec_attn", f"layer_{n}/attention"
-        width = config.n_head * config.d_head
-        add(
-            f"{attention}.qkv_net.weight",
+        layer, own = f"{prefix}layers.{n}", f"layer_{n}"
+        entries.add(
+            f"{layer}.dec_attn.qkv_net.weight",
             (3 * width, d_model),
-            *(f"{own}/{part}_kernel" for part in ("query", "key", "value")),
+            *(f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")),
             view=(3, width, d_model),
             order=(0, 2, 1),
         )
-        add(f"{attention}.r_net.weight", (width, d_model), f"{own}/position_kernel", order=(1, 0))
-        add(f"{attention}.o_net.weight", (d_model, width), f"{own}/output_kernel", order=(1, 0))
-        for number, ours in ((0, "inner"), (3, "outer")):
-            kernel = (d_inner, d_model) if ours == "inner" else (d_model, d_inner)
-            dense = f"{layer}.pos_ff.CoreNet.{number}"
-            add(f"{dense}.weight", kernel, f"layer_{n}/feed_forward/{ours}/kernel", order=(1, 0))
-            add(f"{dense}.bias", kernel[:1], f"layer_{n}/feed_forward/{ours}/bias")
-        for theirs, ours in (("dec_attn", "attention_norm"), ("pos_ff", "feed_forward_norm")):
-            for part, own_part in (("weight", "gamma"), ("bias", "beta")):
-                add(f"{layer}.{theirs}.layer_norm.{part}", (d_model,), f"layer_{n}/{ours}/{own_part}")
-    return found
+        entries.kernel(f"{layer}.dec_attn.r_net", d_model, width, f"{own}/attention/position_kernel")
+        entries.kernel(f"{layer}.dec_attn.o_net", width, d_model, f"{own}/attention/output_kernel")
+        entries.dense(f"{layer}.pos_ff.CoreNet.0", d_model, config.d_inner, f"{own}/feed_forward/inner")
+        entries.dense(f"{layer}.pos_ff.CoreNet.3", config.d_inner, d_model, f"{own}/feed_forward/outer")
+        entries.norm(f"{layer}.dec_attn.layer_norm", d_model, f"{own}/attention_norm")
+        entries.norm(f"{layer}.pos_ff.layer_norm", d_model, f"{own}/feed_forward_norm")
+    return entries.found

@@ -11,7 +11,6 @@ from random_model import CONFIG, random_model
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.generator import Generator
-from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.models.transformer_xl.config import Reach
 
 V, N = 4, 4
@@ -73,7 +72,7 @@ def test_a_batch_of_prompts_equals_the_single_prompts_with_the_scores_of_the_tex
         assert found[0].total >= found[1].total >= found[2].total
         start = byte_model.vocabulary.encode(prompt) if prompt else [byte_model.vocabulary.start_token]
         first, *ids = [*start, *found[0].ids]
-        log_probs = score_tokens(byte_model.generator, tf.constant([ids]), tf.constant([len(ids)]), first)
+        log_probs = byte_model.generator.score(tf.constant([ids]), tf.constant([len(ids)]), first)
         assert len(found[0].ids) == 20
         assert found[0].total == pytest.approx(log_probs.numpy()[0, -20:].sum(), abs=1e-3)
 

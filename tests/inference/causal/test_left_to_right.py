@@ -58,7 +58,7 @@ def weights():
 def cached(model, text):
     """The log-probabilities of a text's tokens after the first, read token by token from a cache."""
     ids = np.array(model.vocabulary.encode(text), np.int32)
-    log_probs, _ = model.generator.read(tf.constant(ids[None]), model.generator.initial_cache(1))
+    log_probs, _ = model.generator.read(tf.constant(ids[None]), model.generator.begin(1).cache)
     return log_probs.numpy()[0, np.arange(len(ids) - 1), ids[1:]], ids
 
 

@@ -12,7 +12,6 @@ from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
 from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
-from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.inference.causal.served_causal import ServedCausal
 
 S = 8  # tokens in a segment; the memory holds 24, the longest text here has 51
@@ -62,7 +61,7 @@ def test_the_cut_matters_and_same_length_makes_it_not(texts):
 
 
 def test_scores_are_those_of_the_model_that_reads_segments(generator, texts):
-    found = score_tokens(generator, tf.constant(texts), tf.constant(LENGTHS), 10).numpy()
+    found = generator.score(tf.constant(texts), tf.constant(LENGTHS), 10).numpy()
     for row, ids, n in zip(found, texts, LENGTHS, strict=True):
         inputs = np.array([10, *ids[: n - 1]], np.int32)
         expected = read(generator.model, inputs, [S] * (n // S) + [n % S] * (n % S > 0))[0][range(n), ids[:n]]

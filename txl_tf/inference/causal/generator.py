@@ -1,4 +1,4 @@
-"""Generation of token ids. Prompts are read in segments, then token by token.
+"""Generation and scores of token ids. Prompts are read in segments, then token by token.
 
 With `same_length` every query sees a window of the same size: its M memory slots and itself (or, by
 `same_length_window`, the M newest keys). So the division of the text into calls does not change the result: continuing
@@ -115,6 +115,7 @@ class Generator(tf.Module):
         self._decode_rows = without_leftovers(self.decode_rows)
         self.read = plain(self.read, input_signature=[ids, cache])
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
+        self.score = plain(self.score, input_signature=[ids, rows, count])
 
     def refresh(self) -> None:
         """Takes over new values of the model's weights."""
@@ -122,14 +123,10 @@ class Generator(tf.Module):
         if self.rows is not None:
             self.rows.refresh()
 
-    def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
-        """The Cache before any text."""
-        return self.decoder.initial_cache(batch_size)
-
     def begin(self, batch_size: int | tf.Tensor) -> Draft:
         """The Draft of texts before their first token."""
         unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
-        return Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
+        return Draft(self.decoder.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
 
     def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
         """Reads whole segments, int32 [B, n S]; the Draft after them.
@@ -182,6 +179,38 @@ class Generator(tf.Module):
         _, cache, pieces = tf.while_loop(lambda i, *_: i < pieces.size(), single, state)
         log_prob_TxBxV = tf.ensure_shape(pieces.concat(), [None, None, self.model.config.vocab_size])
         return tf.transpose(log_prob_TxBxV, [1, 0, 2]), cache
+
+    def score(self, tokens: tf.Tensor, lengths: tf.Tensor, start_token: tf.Tensor) -> tf.Tensor:
+        """The log-probability of every token of each text, the first one's given `start_token`.
+
+        The texts, with `start_token` before them, are read in whole segments. Without same_length the results are
+        those of the model with mems on segments of that length.
+
+        Args:
+            tokens: int32 [B, P], padded with any ids.
+            lengths: int32 [B], tokens of each text; 0 is allowed.
+            start_token: int32 scalar, the id before the first token.
+
+        Returns:
+            float32 (float64 if that is the compute dtype) [B, P], natural logarithms; 0 past a text's end.
+        """
+        batch_size, longest = tf.shape(tokens)[0], tf.shape(tokens)[1]
+        segments = tf.maximum(1, -(-longest // self.segment))
+        real = tf.range(longest) < lengths[:, None]
+        padding = [[0, 0], [0, segments * self.segment - longest]]
+        targets = tf.pad(tf.where(real, tokens, -1), padding, constant_values=-1)
+        inputs = tf.concat([tf.fill([batch_size, 1], start_token), tf.maximum(targets, 0)], axis=1)
+        dtype = tf.float64 if self.model.compute_dtype == "float64" else tf.float32
+
+        def body(i: tf.Tensor, cache: Cache, scores: tf.TensorArray) -> tuple[Any, ...]:
+            hidden, cache = self.read_segment(self.cut(inputs, i), cache)
+            nll = self.model.nll(hidden, self.cut(targets, i))
+            return i + 1, cache, scores.write(i, -tf.transpose(nll))
+
+        scores = tf.TensorArray(dtype, segments, element_shape=[self.segment, None])
+        state = (0, self.decoder.initial_cache(batch_size), scores)
+        scores = tf.while_loop(lambda i, *_: i < segments, body, state)[-1]
+        return tf.transpose(scores.concat())[:, :longest]
 
     def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.

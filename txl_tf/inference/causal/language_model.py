@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +24,6 @@ from txl_tf.families import require_generation
 from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, Sampling
 from txl_tf.inference.causal.generator import CHUNK, Generator
-from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.inference.one_or_all import one_or_all
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
@@ -84,12 +84,6 @@ class LanguageModel:
             model, reach or model.config.reach, jit_compile=jit_compile, int8=int8, decoder=self.decoder
         )
         self._beam_search = functools.cache(functools.partial(BeamSearch, self.generator))
-        tokens = tf.TensorSpec([None, None], tf.int32)
-        self._score = tf.function(
-            lambda ids, lengths: score_tokens(self.generator, ids, lengths, vocabulary.start_token),
-            autograph=False,
-            input_signature=[tokens, tf.TensorSpec([None], tf.int32)],
-        )
 
     @classmethod
     def load(
@@ -257,7 +251,7 @@ class LanguageModel:
         encoded = [self.vocabulary.encode(text) for text in texts]
         if not encoded:
             return []
-        log_probs = self._score(*self._pad(encoded)).numpy()
+        log_probs = self.generator.score(*self._pad(encoded), self.vocabulary.start_token).numpy()
         return [
             Score(ids, row[: len(ids)], float(np.sum(row[: len(ids)], dtype=np.float64)))
             for ids, row in zip(encoded, log_probs, strict=True)
@@ -268,11 +262,8 @@ class LanguageModel:
         return ids if len(ids) else np.array([self.vocabulary.start_token], np.int32)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> tuple[tf.Tensor, tf.Tensor]:
-        lengths = np.array([len(row) for row in rows], np.int32)
-        padded = np.zeros([len(rows), lengths.max()], np.int32)
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return tf.constant(padded), tf.constant(lengths)
+        padded = keras.utils.pad_sequences(rows, padding="post")
+        return tf.constant(padded), tf.constant([len(row) for row in rows])
 
 
 def _choice(

@@ -31,8 +31,7 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.draw_token import Choice, value_specs
 from txl_tf.inference.causal.generator import Draft, Generator, mark
-from txl_tf.inference.causal.score_tokens import score_tokens
-from txl_tf.inference.saved_model import Served, filled, signatures_of
+from txl_tf.inference.saved_model import Served, filled, require_tokens, signatures_of, with_lengths, with_total
 from txl_tf.models.transformer_xl.cached import Cache
 
 
@@ -50,7 +49,7 @@ class ServedCausal(Served):
 
     def facts(self) -> dict[str, Any]:
         """See `Served`; `rows`, `how` and `memory` describe what continues a text."""
-        config, reach = self.generator.model.config, self.generator.decoder.reach
+        config, reach = self.model.config, self.generator.decoder.reach
         sizes = {
             "vocabulary": config.vocab_size,
             "unit": self.unit,
@@ -94,10 +93,10 @@ class ServedCausal(Served):
         """The functions that continue texts, with the specs of their arguments."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
         count = tf.TensorSpec([], tf.int32)
-        config, decoder = self.generator.model.config, self.generator.decoder
+        config, decoder = self.model.config, self.generator.decoder
         ring = tf.TensorSpec(
             [None, config.n_layer, config.n_head, decoder.reach.mem_len, config.d_head],
-            self.generator.model.compute_dtype,
+            self.model.compute_dtype,
         )
         cache = {
             "keys": ring,
@@ -136,25 +135,13 @@ class ServedCausal(Served):
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
-        ids = self.vocabulary.encode_tensor(texts)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        tokens = ids.to_tensor(-1)
-        log_probs = score_tokens(self.generator, tokens, lengths, self.vocabulary.start_token)
-        return {
-            "tokens": tokens,
-            "log_probs": tf.cast(log_probs, tf.float32),
-            "lengths": lengths,
-            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
-        }
+        rows = with_lengths(self.vocabulary.encode_tensor(texts))
+        start = self.vocabulary.start_token
+        return rows | with_total(self.generator.score(rows["tokens"], rows["lengths"], start))
 
     def encode(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `encode`; see README."""
-        ids = self.vocabulary.encode_tensor(texts)
-        return {
-            "tokens": ids.to_tensor(-1),
-            "lengths": tf.cast(ids.row_lengths(), tf.int32),
-            "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
-        }
+        return self.tokenized(texts)
 
     def decode(self, tokens: tf.Tensor, after: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `decode`; see README."""
@@ -163,7 +150,7 @@ class ServedCausal(Served):
             tf.shape(tokens)[0],
             "give after for each row of tokens: the text before it, or an empty one",
         )
-        with tf.control_dependencies([self._check_tokens(tokens), paired]):
+        with tf.control_dependencies([require_tokens(tokens, self.model.config.vocab_size), paired]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens), tf.identity(after))}
 
     def initial_cache(self, batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -173,20 +160,20 @@ class ServedCausal(Served):
 
     def step(self, tokens: tf.Tensor, **state: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `step`; see README. state: the cache's tensors."""
-        with tf.control_dependencies([self._check_tokens(tokens)]):
-            log_probs, cache = self.generator.read(tokens, self._unpack(**state))
+        with tf.control_dependencies([require_tokens(tokens, self.model.config.vocab_size)]):
+            log_probs, cache = self.generator.read(tokens, self._unpack(state))
             seen = mark(state["seen"], tokens)
         return {"log_probs": log_probs} | self._pack(cache, seen)
 
     def read(self, tokens: tf.Tensor, targets: tf.Tensor, **state: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `read`; see README. state: the cache's tensors."""
-        vocab_size = self.generator.model.config.vocab_size
+        vocab_size = self.model.config.vocab_size
         fits = tf.debugging.assert_less(targets, vocab_size, f"targets must be below {vocab_size}")
-        with tf.control_dependencies([self._check_tokens(tokens), fits]):
-            hidden, cache = self.generator.read_segment(tokens, self._unpack(**state))
+        with tf.control_dependencies([require_tokens(tokens, vocab_size), fits]):
+            hidden, cache = self.generator.read_segment(tokens, self._unpack(state))
         log_probs = tf.cond(
             tf.reduce_any(targets >= 0),
-            lambda: tf.cast(-self.generator.model.nll(hidden, targets), tf.float32),
+            lambda: tf.cast(-self.model.nll(hidden, targets), tf.float32),
             lambda: tf.zeros(tf.shape(targets), tf.float32),
         )
         return {"log_probs": log_probs} | self._pack(cache, mark(state["seen"], tokens))
@@ -198,16 +185,11 @@ class ServedCausal(Served):
         batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
         state = {name: given.pop(name) for name in ("keys", "values", "length", "seen")}
         choice = Choice(seeds, given)
-        checks = [*_checks(batch_size, max_tokens, choice), self._check_tokens(tokens)]
+        checks = [*_checks(batch_size, max_tokens, choice), require_tokens(tokens, self.model.config.vocab_size)]
         with tf.control_dependencies([*checks, tf.debugging.assert_positive(t_len, "tokens must be at least one")]):
-            draft = Draft(self._unpack(**state), tf.zeros([batch_size], tf.int32), state["seen"])
+            draft = Draft(self._unpack(state), tf.zeros([batch_size], tf.int32), state["seen"])
         made, draft = self.generator.write(draft, tokens, tf.fill([batch_size], t_len), max_tokens, choice)
         return {"made": made} | self._pack(draft.cache, draft.seen)
-
-    def _check_tokens(self, tokens: tf.Tensor) -> tf.Operation:
-        vocab_size = self.generator.model.config.vocab_size
-        allowed = (tokens >= 0) & (tokens < vocab_size)
-        return tf.debugging.assert_equal(allowed, True, f"tokens must be from 0 to {vocab_size - 1}")
 
     def _pack(self, cache: Cache, seen: tf.Tensor) -> dict[str, tf.Tensor]:
         """A Cache as tensors whose rows are independent: keys and values [B, N, H, M, d], oldest first."""
@@ -218,15 +200,15 @@ class ServedCausal(Served):
 
         return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length, "seen": seen}
 
-    def _unpack(self, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor, seen: tf.Tensor) -> Cache:
-        del seen  # a Draft's own
+    def _unpack(self, state: dict[str, tf.Tensor]) -> Cache:
+        """The Cache of such tensors."""
         spare = self.generator.decoder.slots - self.generator.decoder.reach.mem_len
 
         def unpack(rings: tf.Tensor) -> tuple[tf.Tensor, ...]:
             padded = tf.pad(rings, [[0, 0]] * 3 + [[spare, 0], [0, 0]])
             return tuple(tf.unstack(padded, axis=1))
 
-        return Cache(unpack(keys), unpack(values), start=tf.constant(0), length=length)
+        return Cache(unpack(state["keys"]), unpack(state["values"]), start=tf.constant(0), length=state["length"])
 
 
 def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> list[tf.Operation]:

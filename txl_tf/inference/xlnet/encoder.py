@@ -17,6 +17,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -33,6 +34,9 @@ from txl_tf.storage.surrogates import whole
 POOLS = ("last", "first", "mean")
 """How a text becomes one vector: "last" is the hidden state of its last token, <cls>; "first" is that of its first
 token; "mean" is the mean over all tokens, including <sep> and <cls>."""
+
+PADDED = {"right": "post", "left": "pre"}
+"""Keras' names of the sides on which shorter rows are padded."""
 
 Text = str | tuple[str, str]
 
@@ -88,7 +92,7 @@ class Encoder(XLNetTool):
             progress: called before each batch with (texts done, all texts).
         """
         rows: list[Text] = [texts] if isinstance(texts, (str, tuple)) else list(texts)
-        if pool not in POOLS or padding not in ("right", "left") or batch_size < 1:
+        if pool not in POOLS or padding not in PADDED or batch_size < 1:
             raise InputError(
                 f"pool={pool!r} must be one of {', '.join(POOLS)}, padding={padding!r} right or left, and "
                 f"batch_size={batch_size} at least 1"
@@ -103,7 +107,10 @@ class Encoder(XLNetTool):
             )
             lengths = ids.row_lengths().numpy()
             t_len = -(-int(lengths.max()) // ROUND) * ROUND
-            padded = [_padded(values.to_list(), t_len, padding) for values in (ids, segments)]
+            padded = [
+                keras.utils.pad_sequences(values.to_list(), t_len, padding=PADDED[padding], value=PADDING)
+                for values in (ids, segments)
+            ]
             hidden, pooled = self._functions(t_len)(*map(tf.constant, padded))
             encoded.pooled[start : start + batch_size] = pooled[pool].numpy()
             for row, states, tokens in zip(ids.to_list(), hidden.numpy(), padded[0], strict=True):
@@ -134,10 +141,3 @@ class Encoder(XLNetTool):
     def _function(self, t_len: int) -> Any:
         signature = [tf.TensorSpec([None, t_len], tf.int32)] * 2
         return tf.function(self.encode, input_signature=signature, jit_compile=self._compile, autograph=False)
-
-
-def _padded(rows: list[list[int]], t_len: int, side: str) -> np.ndarray:
-    padded = np.full([len(rows), t_len], PADDING, np.int32)
-    for row, values in zip(padded, rows, strict=True):
-        row[slice(len(values)) if side == "right" else slice(t_len - len(values), None)] = values
-    return padded

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -185,7 +186,7 @@ class FillIn(XLNetTool):
                 raise InputError(f"candidates are for a text with one blank, without a number after it: {self.marker}")
             return [self._ranked(row, candidates, order, context)[:top] for row in written]
         ids, kinds = encode_parts(self.vocabulary, parts, counts)
-        rows = self._pad([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
+        rows = _padded([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
         _check_order(order, [int(np.sum((row < 0) & (row != PADDING))) for row in rows])
         found = self.filler.fill(tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free))
         counts, kinds = (parts.with_flat_values(values).to_list() for values in (counts, kinds))
@@ -202,16 +203,9 @@ class FillIn(XLNetTool):
             texts: str, or a list of them; blanks in them are read as ordinary text.
             context: a text to read before each text, as a separate document; its tokens are not scored.
         """
-        scores = []
-        for text in texts:
-            front = self._encode_context(context)
-            ids = np.asarray(self.vocabulary.encode(text), np.int32)
-            row = self._pad([np.concatenate([front, ids])])
-            scored = np.arange(row.shape[1]) >= len(front)
-            log_probs = self.filler.score(tf.constant(row), tf.constant(scored[None])).numpy()
-            log_probs = log_probs[0, len(front) : len(front) + len(ids)]
-            scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
-        return scores
+        front = self._encode_context(context)
+        encoded = [np.asarray(self.vocabulary.encode(text), np.int32) for text in texts]
+        return [PseudoScore(ids, *self._scored(front, [ids], front[:0], "")[0]) for ids in encoded]
 
     def _ranked(self, parts: list[str], candidates: Sequence[str], order: str, context: str) -> list[Filling]:
         """The candidates for a text's only blank, the most likely first; parts: before and after it."""
@@ -227,29 +221,27 @@ class FillIn(XLNetTool):
                 what = "has tokens that the model does not know" if len(ids) else "is empty"
                 raise InputError(f"the candidate {candidate!r} {what}: give words of the model's vocabulary")
         front, kinds = np.concatenate([self._encode_context(context), before[0]]), kinds.numpy()[0].tolist()
-        rows = self._pad([np.concatenate([front, ids, after[0]]) for ids in fillings])
+        found = [
+            Filling(self._pieces(parts, [0, len(ids)], kinds, ids), ids, *scores)
+            for ids, scores in zip(fillings, self._scored(front, fillings, after[0], order), strict=True)
+        ]
+        return sorted(found, key=lambda filling: -filling.total)
+
+    def _scored(
+        self, front: np.ndarray, fillings: Sequence[np.ndarray], after: np.ndarray, order: str
+    ) -> list[tuple[np.ndarray, float]]:
+        """For each filling between `front` and `after` its tokens' log-probabilities in this order, and their sum."""
+        rows = _padded([np.concatenate([front, ids, after]) for ids in fillings])
         place, ends = np.arange(rows.shape[1]), len(front) + np.array([[len(ids)] for ids in fillings])
         scored = (place >= len(front)) & (place < ends)
         log_probs = self.filler.score(tf.constant(rows), tf.constant(scored), order=[order]).numpy()
-        found = [
-            Filling(
-                self._pieces(parts, [0, len(ids)], kinds, ids), ids, row[own], float(np.sum(row[own], dtype=np.float64))
-            )
-            for ids, row, own in zip(fillings, log_probs, scored, strict=True)
-        ]
-        return sorted(found, key=lambda filling: -filling.total)
+        found = [row[own] for row, own in zip(log_probs, scored, strict=True)]
+        return [(row, float(np.sum(row, dtype=np.float64))) for row in found]
 
     def _encode_context(self, context: str) -> np.ndarray:
         if not context:
             return np.zeros(0, np.int32)
         return np.append(self.vocabulary.encode(whole(context)), self.document_end).astype(np.int32)
-
-    def _pad(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        longest = max(1, *map(len, rows))
-        padded = np.full([len(rows), -(-longest // ROUND) * ROUND], PADDING, np.int32)
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return padded
 
     def _fillings(
         self, parts: list[str], counts: list[int], kinds: list[int], found: Filled, top: int | None
@@ -293,6 +285,11 @@ def _check_order(order: str, counts: list[int]) -> None:
     for count in counts:
         if sorted(numbers) != list(range(count)):
             raise InputError(f"order={order} must have every number from 0 to {count - 1}, the text's blanks, once")
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    t_len = -(-max(1, *map(len, rows)) // ROUND) * ROUND
+    return keras.utils.pad_sequences(rows, t_len, padding="post", value=PADDING)
 
 
 def _rows(ids: tf.RaggedTensor) -> list[np.ndarray]:

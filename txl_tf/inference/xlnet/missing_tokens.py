@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,18 @@ class Filler(tf.Module):
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         self.predict = compiled(self.predict)
         self.score_rows = compiled(self.score_rows)
-        # One function for each T: a bounded number of traces, whatever the texts and settings.
-        self._searches, self._scorers = functools.cache(self._search_function), functools.cache(self._score_function)
+        number, order, free = (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.string, tf.bool))
+
+        def search_specs(t_len: int) -> list[Any]:
+            wide = [[None, None, t_len], [None, None, t_len], [None, None]]
+            so_far = Search(*map(tf.TensorSpec, wide, (tf.int32, self.dtype, self.dtype)))
+            return [tf.TensorSpec([None, t_len], tf.int32), order, number, free, so_far, number, number]
+
+        def score_specs(t_len: int) -> list[Any]:
+            rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
+            return [*rows, number, tf.TensorSpec([None], tf.string)]
+
+        self.search, self.score = _by_width(self.search, search_specs), _by_width(self.score, score_specs)
 
     def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of the tokens at unknown positions.
@@ -115,13 +125,6 @@ class Filler(tf.Module):
         """
         return self.search(ids, order, beam_size, free, self.start(ids, beam_size), 0, tf.int32.max)[0]
 
-    def _places(self, ids: tf.Tensor) -> tf.Tensor:
-        """The positions of the missing tokens of ids [B, T], ascending: int32 [B, n], -1 where a text has fewer."""
-        missing = (ids < 0) & (ids != PADDING)
-        count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
-        with tf.control_dependencies([tf.debugging.assert_positive(count, "a text has no blank")]):
-            return _first_places(missing, tf.reduce_max(count))
-
     def start(self, ids: tf.Tensor, beam_size: tf.Tensor) -> Search:
         """The Search of `beam_size` hypotheses that has taken no step."""
         with tf.control_dependencies([tf.debugging.assert_positive(beam_size, "beam_size must be at least 1")]):
@@ -144,36 +147,10 @@ class Filler(tf.Module):
 
         `so_far` is the Search after `begin` steps. Tokens of the result are -1 where they are not filled yet.
         """
-        search = self._searches(ids.shape[1])(ids, order, beam_size, free, so_far, begin, end)
-        places, total = self._places(ids), search.total
-        spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
-        there = (places >= 0)[:, None]
-        tokens = tf.where(there, tf.gather(search.tokens, spots, batch_dims=2), -1)
-        log_probs = tf.where(there, tf.gather(search.log_probs, spots, batch_dims=2), 0)
-        return Filled(places, tokens, log_probs, total), search
-
-    def _search_function(self, t_len: int) -> Any:
-        """`_search` of rows of T tokens."""
-        number, wide = tf.TensorSpec([], tf.int32), [None, None, t_len]
-        so_far = Search(
-            tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, self.dtype), tf.TensorSpec(wide[:2], self.dtype)
-        )
-        settings = [tf.TensorSpec([], tf.string), number, tf.TensorSpec([], tf.bool)]
-        signature = [tf.TensorSpec([None, t_len], tf.int32), *settings, so_far, number, number]
-        return tf.function(self._search, input_signature=signature, autograph=False)
-
-    def _search(
-        self,
-        ids: tf.Tensor,
-        order: tf.Tensor,
-        beam_size: tf.Tensor,
-        free: tf.Tensor,
-        so_far: Search,
-        begin: tf.Tensor,
-        end: tf.Tensor,
-    ) -> Search:
-        """The Search after the steps from `begin` to before `end`."""
-        places = self._places(ids)
+        missing = (ids < 0) & (ids != PADDING)
+        count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
+        with tf.control_dependencies([tf.debugging.assert_positive(count, "a text has no blank")]):
+            places = _first_places(missing, tf.reduce_max(count))
         batch_size, t_len = tf.shape(ids)[0], ids.shape[1]
         vocab_size = self.model.config.vocab_size
         width = tf.minimum(beam_size, vocab_size)
@@ -210,9 +187,12 @@ class Filler(tf.Module):
 
             return tf.while_loop(lambda i, *_: i < until, step, (tf.convert_to_tensor(begin), *so_far))[1:]
 
-        count = tf.reduce_sum(tf.cast(places >= 0, tf.int32), axis=1)
-        in_order = functools.partial(_in_order, places, count, order)
-        return Search(*tf.cond(tf.equal(order, "confident"), lambda: steps(None), lambda: steps(in_order())))
+        confident = tf.equal(order, "confident")
+        search = Search(*tf.cond(confident, lambda: steps(None), lambda: steps(_in_order(places, count, order))))
+        spots, there = _in_beam(tf.maximum(places, 0), beam_size), (places >= 0)[:, None]
+        tokens = tf.where(there, tf.gather(search.tokens, spots, batch_dims=2), -1)
+        log_probs = tf.where(there, tf.gather(search.log_probs, spots, batch_dims=2), 0)
+        return Filled(places, tokens, log_probs, search.total), search
 
     def _next(
         self,
@@ -291,15 +271,6 @@ class Filler(tf.Module):
         Returns:
             [B, T], in nats; 0 where nothing is scored.
         """
-        return self._scorers(ids.shape[1])(ids, scored, at_once, order)
-
-    def _score_function(self, t_len: int) -> Any:
-        """`_score` of rows of T tokens."""
-        rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
-        signature = [*rows, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.string)]
-        return tf.function(self._score, input_signature=signature, autograph=False)
-
-    def _score(self, ids: tf.Tensor, scored: tf.Tensor, at_once: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
         real, tokens, t_len = ids >= 0, tf.maximum(ids, 0), ids.shape[1]
         places = tf.where(real & scored)
         count = tf.shape(places)[0]
@@ -323,6 +294,16 @@ class Filler(tf.Module):
 
 
 _AT_ONCE = 8
+
+
+def _by_width(function: Callable[..., Any], specs: Callable[[int], list[Any]]) -> Any:
+    """The function, traced once for each T of its first argument [B, T], by specs(T): for any texts and settings."""
+
+    @functools.cache
+    def traced(t_len: int) -> Any:
+        return tf.function(function, input_signature=specs(t_len), autograph=False)
+
+    return lambda ids, *others, **named: traced(ids.shape[1])(ids, *others, **named)
 
 
 def _in_beam(row: tf.Tensor, beam_size: tf.Tensor) -> tf.Tensor:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.inference.saved_model import Served, by_length, signatures_of
+from txl_tf.inference.saved_model import Served, by_length, require_tokens, signatures_of, with_lengths, with_total
 from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_candidates, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
@@ -108,14 +108,10 @@ class ServedXLNet(Served):
         with tf.control_dependencies([same]):
             ids, segments = lay_out(self.vocabulary, tf.identity(texts), second)
         hidden, pooled = self._by_length(self.encoder.encode, ids, segments)
-        tokens = ids.to_tensor(-1)
-        real = tf.cast(tokens >= 0, hidden.dtype)[..., None]
+        rows = with_lengths(ids)
+        real = tf.cast(rows["tokens"] >= 0, hidden.dtype)[..., None]
         vectors = {"pooled": pooled["last"], "first": pooled["first"], "mean": pooled["mean"]}
-        return {
-            "tokens": tokens,
-            "lengths": tf.cast(ids.row_lengths(), tf.int32),
-            "hidden": hidden[:, : tf.shape(tokens)[1]] * real,
-        } | vectors
+        return rows | vectors | {"hidden": hidden[:, : tf.shape(real)[1]] * real}
 
     def fill(self, texts: tf.Tensor, context: tf.Tensor, top: tf.Tensor, **how: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `fill`; see README. how: order, beam_size and free."""
@@ -197,29 +193,16 @@ class ServedXLNet(Served):
         log_probs, tokens = self._by_length(score, rows), ids.to_tensor(-1)
         spots = tf.minimum(begin + tf.range(tf.shape(tokens)[1]), tf.shape(log_probs)[1] - 1)
         log_probs = tf.where(tokens >= 0, tf.gather(log_probs, spots, batch_dims=1), 0)
-        return {
-            "texts": self.vocabulary.decode_tensor(tf.concat([before, ids, after], axis=1)),
-            "tokens": tokens,
-            "log_probs": tf.cast(log_probs, tf.float32),
-            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
-        }
+        texts = self.vocabulary.decode_tensor(tf.concat([before, ids, after], axis=1))
+        return {"texts": texts, "tokens": tokens} | with_total(log_probs)
 
     def tokenize(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tokenize`; see README."""
-        ids = self.vocabulary.encode_tensor(texts)
-        return {
-            "tokens": ids.to_tensor(-1),
-            "lengths": tf.cast(ids.row_lengths(), tf.int32),
-            "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
-        }
+        return self.tokenized(texts)
 
     def decode(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `decode`; see README."""
-        size = self.vocabulary.vocab_size
-        within = tf.debugging.assert_equal(
-            (tokens >= 0) & (tokens < size), True, f"tokens must be from 0 to {size - 1}"
-        )
-        with tf.control_dependencies([within]):
+        with tf.control_dependencies([require_tokens(tokens, self.vocabulary.vocab_size)]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
     def _with_blanks(
@@ -255,14 +238,8 @@ class ServedXLNet(Served):
     def _scores(self, texts: tf.Tensor, score: Callable[[tf.Tensor], tf.Tensor]) -> dict[str, tf.Tensor]:
         """The outputs of `score`; score: rows [B, T] -> [B, T]."""
         ids = self.vocabulary.encode_tensor(texts)
-        tokens = ids.to_tensor(-1)
-        log_probs = self._by_length(score, ids)
-        return {
-            "tokens": tokens,
-            "log_probs": tf.cast(log_probs[:, : tf.shape(tokens)[1]], tf.float32),
-            "lengths": tf.cast(ids.row_lengths(), tf.int32),
-            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
-        }
+        rows = with_lengths(ids)
+        return rows | with_total(self._by_length(score, ids)[:, : tf.shape(rows["tokens"])[1]])
 
     def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor, at_least: tf.Tensor | int = 0) -> Any:
         """Calls function(rows padded to one of `lengths` that is at least at_least, int64)."""

@@ -20,7 +20,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry, require_agreement, save
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save
+from txl_tf.published.official_xlnet import BIASES, add_answers, add_layer
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
@@ -186,56 +187,24 @@ def _with_identity_projection(file: TensorFile, d_model: int) -> TensorFile:
 
 
 def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:
-    """The tensors of a state_dict for an XLNetConfig; some of the paths in `weights` exist only in some models.
-
-    Kernels of attention are [D, H, d]; the output kernel has D first, too. Kernels of linear layers are [out, in]. All
-    heads have the names of the body's tensors in common, with their `prefix`.
-    """
-    d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
-    found = []
-
-    def add(name: str, shape: tuple[int, ...], ours: str, **how: Any) -> None:
-        if ours in names:
-            found.append(TensorEntry(name, tuple(shape), (ours,), **how))
-
-    def dense(name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
-        add(f"{name}.weight", (columns, rows), f"{ours}/kernel", order=(1, 0))
-        if bias:
-            add(f"{name}.bias", (columns,), f"{ours}/bias")
-
-    def norm(name: str, ours: str) -> None:
-        for theirs, part in (("weight", "gamma"), ("bias", "beta")):
-            add(f"{name}.{theirs}", (d_model,), f"{ours}/{part}")
-
-    add(f"{prefix}mask_emb", (1, 1, d_model), "mask_embedding")
-    copies = ("lm_loss.weight",) if "softmax/bias_0" in names else ()
-    add(f"{prefix}word_embedding.weight", (config.vocab_size, d_model), "embedding/table_0", copies=copies)
-    projections = {"q": "query", "k": "key", "v": "value", "r": "position"}
+    """The tensors of a state_dict for an XLNetConfig; all heads have the names of the body's, with their `prefix`."""
+    d_model, heads, entries = config.d_model, (config.n_head, config.d_head), Entries(weights, torch=True)
+    entries.add(f"{prefix}mask_emb", (1, 1, d_model), "mask_embedding")
+    copies = ("lm_loss.weight",) if "softmax/bias_0" in weights else ()
+    entries.add(f"{prefix}word_embedding.weight", (config.vocab_size, d_model), "embedding/table_0", copies=copies)
     for i in range(config.n_layer):
-        attention, feed_forward = f"{prefix}layer.{i}.rel_attn", f"{prefix}layer.{i}.ff"
-        for theirs, ours in projections.items():
-            add(f"{attention}.{theirs}", (d_model, *heads), f"layer_{i}/attention/{ours}_kernel")
-        add(f"{attention}.o", (d_model, *heads), f"layer_{i}/attention/output_kernel", order=(1, 2, 0))
-        for theirs, ours in (("r_w", "content"), ("r_r", "position"), ("r_s", "segment")):
-            add(f"{attention}.{theirs}_bias", heads, f"layer_{i}/attention/{ours}_bias")
-        add(f"{attention}.seg_embed", (2, *heads), f"layer_{i}/attention/segment_table")
-        norm(f"{attention}.layer_norm", f"layer_{i}/attention_norm")
-        dense(f"{feed_forward}.layer_1", d_model, config.d_inner, f"layer_{i}/feed_forward/inner")
-        dense(f"{feed_forward}.layer_2", config.d_inner, d_model, f"layer_{i}/feed_forward/outer")
-        norm(f"{feed_forward}.layer_norm", f"layer_{i}/feed_forward_norm")
-    add("lm_loss.bias", (config.vocab_size,), "softmax/bias_0", optional=not prefix)
+        add_layer(entries, config, i, f"{prefix}layer.{i}", "{}", "layer_norm")
+        for theirs, ours in BIASES.items():
+            entries.add(f"{prefix}layer.{i}.rel_attn.{theirs}", heads, f"layer_{i}/attention/{ours}")
+        entries.add(f"{prefix}layer.{i}.rel_attn.seg_embed", (2, *heads), f"layer_{i}/attention/segment_table")
+    entries.add("lm_loss.bias", (config.vocab_size,), "softmax/bias_0", optional=not prefix)
 
-    dense("sequence_summary.summary", d_model, d_model, "head/summary/projection")
-    dense("logits_proj", d_model, getattr(config, "n_class", 1), "head/logits")
-    dense("qa_outputs", d_model, 2, "head/positions")
-    dense("classifier", d_model, getattr(config, "n_class", 1), "head")
-    dense("start_logits.dense", d_model, 1, "head/start")
-    dense("end_logits.dense_0", 2 * d_model, d_model, "head/end_inner")
-    norm("end_logits.LayerNorm", "head/end_norm")
-    dense("end_logits.dense_1", d_model, 1, "head/end_outer")
-    dense("answer_class.dense_0", 2 * d_model, d_model, "head/impossible_inner")
-    dense("answer_class.dense_1", d_model, 1, "head/impossible_outer", bias=False)
-    return found
+    entries.dense("sequence_summary.summary", d_model, d_model, "head/summary/projection")
+    entries.dense("logits_proj", d_model, getattr(config, "n_class", 1), "head/logits")
+    entries.dense("qa_outputs", d_model, 2, "head/positions")
+    entries.dense("classifier", d_model, getattr(config, "n_class", 1), "head")
+    add_answers(entries, d_model)
+    return entries.found
 
 
 def export(trained: TrainedModel, export_dir: str) -> list[str]:
