@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.memory_attention import MemoryAttention
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers
-from txl_tf.models.memory import Mems
+from txl_tf.models.given_weights import recomputed
+from txl_tf.models.memory import Mems, shift_in
 from txl_tf.ops import Cluster
 from txl_tf.settings.groups import from_dict
+
+Watch = Callable[[str, tf.Tensor], None]
+"""A function that is called with the name and value of each activation: watch("layer_3", hidden)."""
+
+Look = Callable[[int, tf.Tensor], None]
+"""A function that is called with each layer's number and attention probabilities [B, H, T, K]."""
 
 
 class Configured(keras.Model):
@@ -118,6 +128,60 @@ class Decoder(Configured):
                 f"mems must be {n_layer} tensors {want} for tokens {tokens.shape} and mem_len={m_len}, got "
                 f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
             )
+
+    def read_segment(
+        self,
+        hidden: tf.Tensor,
+        mems: Mems,
+        *,
+        positions: Sequence[Any],
+        seeds: Sequence[tf.Tensor | None],
+        training: bool,
+        remembered: int | tf.Tensor | None = None,
+        watch: Watch | None = None,
+        look: Look | None = None,
+        **inputs: Any,
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """The last layer's output [B, T, D] for an embedded segment [B, T, D] with memory, and N new states.
+
+        Args:
+            positions, seeds: for each layer, the `positions` of its attention, and its seed as for `dropout`.
+            remembered: as for `shift_in`.
+            watch: called with the embedded segment and every layer's output.
+            look: called with every layer's attention probabilities.
+            inputs: further arguments for all layers.
+        """
+        if watch is not None:
+            watch("embedding", hidden)
+        run, new_states = self._way_to_run(training, look), []
+        for i, layer in enumerate(self.decoder_layers):
+            new_states.append(shift_in(mems.hidden[i], hidden, remembered))
+            own = {"positions": positions[i], "seed": seeds[i], "biases": self.shared_biases, "training": training}
+            if look is not None:
+                own["look"] = functools.partial(look, i)
+            hidden = run(i, hidden, mems.hidden[i], **own, **inputs)
+            if watch is not None:
+                watch(layer.name, hidden)
+        return hidden, tuple(new_states)
+
+    def _way_to_run(self, training: bool, look: Look | None) -> Callable[..., tf.Tensor]:
+        """How layers are run in the program that is being traced: run(i, hidden, mems, **inputs) is layer i's output.
+
+        With `remat` only each layer's input is kept for the backward pass, and the rest computed again. A `look` needs
+        a trace of every layer.
+        """
+
+        def run_plainly(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
+            return self.decoder_layers[i](hidden, mems, **inputs)
+
+        def run_recomputed(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
+            return recomputed(lambda hidden: run_plainly(i, hidden, mems, **inputs), self.decoder_layers[i], hidden)
+
+        if self.config.remat and training:
+            return run_recomputed
+        if look is not None or tf.executing_eagerly():
+            return run_plainly
+        return ops.repeated(run_plainly, self.alike_layers.run)
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.

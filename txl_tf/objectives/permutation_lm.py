@@ -14,8 +14,8 @@ from txl_tf.data.xlnet.pairs import EvaluationPairs, PermutationBatch
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
+from txl_tf.models.decoder import Watch
 from txl_tf.models.memory import Mems
-from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch

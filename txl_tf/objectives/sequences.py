@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.stack import Watch
+from txl_tf.models.decoder import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig, XLNetMultiLabelConfig, XLNetTaggingConfig
 from txl_tf.objectives.base import TaskObjective
 

@@ -21,7 +21,6 @@ from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.kept import Kept
-from txl_tf.models.stack import extend_rings
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import KeyValueRing, LayerSlice
@@ -133,17 +132,13 @@ class CachedDecoder(tf.Module):
             positions: each layer's, if the caller has them in another form.
         """
         hidden = self.embedded(tokens)
-        rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
-        hidden, new_rings = extend_rings(
-            self.layers,
-            hidden,
-            rings,
-            kernels=kernels or self.kernels(),
-            block=self._block,
-            positions=positions or self.positions.tensors(),
-            attention_mask=self.mask(tokens.shape[1], cache.length),
-            biases=self.shared_biases(),
-        )
+        kernels, positions = kernels or self.kernels(), positions or self.positions.tensors()
+        shared = {"attention_mask": self.mask(tokens.shape[1], cache.length), "biases": self.shared_biases()}
+        new_rings = []
+        for i, keys_and_values in enumerate(zip(cache.keys, cache.values, strict=True)):
+            own = {"ring": KeyValueRing(*keys_and_values, cache.start), "kernels": kernels[i], "block": self._block}
+            hidden, ring = self.layers.extend(i, hidden, positions[i], **own, **shared)
+            new_rings.append(ring)
         keys, values, starts = zip(*new_rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + tokens.shape[1])
 

@@ -10,9 +10,8 @@ from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropou
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.masks import visible_keys, without_padding
 from txl_tf.layers.memory_attention import PositionDropout
-from txl_tf.models.decoder import Decoder
+from txl_tf.models.decoder import Decoder, Look, Watch
 from txl_tf.models.memory import Mems
-from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.ops.int8 import round_table, round_variable
 
@@ -82,7 +81,7 @@ class TransformerXL(Decoder):
             reach: a Reach; None: the config's. Its mem_len is that of `mems`.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
-            watch, look: as for `read_segment`; watch is also called with the embedded segment.
+            watch, look: as for `read_segment`.
             seen: int32 [B], if the first E tokens are the extended context (`reach.ext_len`): how many of them belong
                 to the text, the newest ones; the others are padding. The memory then ends before these E tokens. None:
                 there is no extended context.
@@ -110,22 +109,17 @@ class TransformerXL(Decoder):
             moved = tf.maximum(seen + remembered - reach.ext_len, 0)
         hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
         hidden = dropout(hidden, rates.input, embedding_seed, shared_axis)
-        if watch is not None:
-            watch("embedding", hidden)
         drop = PositionDropout(rates.positions, position_seed, embedding_seed, shared_axis)
-        hidden, new_states = read_segment(
-            self.decoder_layers,
+        hidden, new_states = self.read_segment(
             hidden,
-            mems.hidden,
-            way_to_run(self.alike_layers, config.remat and training, look),
+            mems,
             positions=self.attention.layer_positions(config.n_layer, hidden, m_len, reach.clamp_len, drop),
             seeds=layer_seeds,
+            training=training,
             remembered=remembered,
             watch=watch,
             look=look,
             attention_mask=mask,
-            biases=self.shared_biases,
-            training=training,
         )
         new_mems = Mems(new_states, tf.minimum(mems.length + moved, m_len))
         hidden = hidden if seen is None else hidden[:, reach.ext_len :]

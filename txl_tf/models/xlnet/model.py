@@ -13,9 +13,8 @@ from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.masks import empty_slots, stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import Streams
-from txl_tf.models.decoder import Decoder
+from txl_tf.models.decoder import Decoder, Look, Watch
 from txl_tf.models.memory import Mems
-from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.xlnet.config import XLNetConfig
 
 
@@ -97,8 +96,7 @@ class XLNet(Decoder):
             backward: bool [B], whether a lane's text runs backward; None: none does.
             seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
                 each lane has its own.
-            watch, look: as for `read_segment`; watch is also called with the embedded segment. The tensors have T + P
-                rows, the content stream's and the query stream's.
+            watch, look: as for `read_segment`. The tensors have T + P rows: the content stream's, the query stream's.
 
         Returns:
             The content stream [B, T, D], [B, 1, D] with `last_only`, or None with `query_only`; the query stream
@@ -121,9 +119,6 @@ class XLNet(Decoder):
         predictions = 0 if targets is None else targets.shape[1]
         hidden, targets = self._with_query_stream(hidden, targets)
         hidden = dropout(hidden, rate, embedding_seed)
-        if watch is not None:
-            watch("embedding", hidden)
-
         valid = mems.length if config.mem_init == "empty" else None
         query_mask, content_mask = stream_masks(t_len, m_len, visible, padding, valid)
         if segments is not None:
@@ -132,19 +127,16 @@ class XLNet(Decoder):
         streams = Streams(encoding, backward, segments, targets, query_mask, absent, first_part=first_part)
         last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
         remembered = min(config.reuse_len, t_len) or t_len
-        hidden, new_states = read_segment(
-            self.decoder_layers,
+        hidden, new_states = self.read_segment(
             hidden,
-            mems.hidden,
-            way_to_run(self.alike_layers, config.remat and training, look),
-            remembered=remembered,
+            mems,
             positions=[streams] * (config.n_layer - 1) + [last_streams],
             seeds=layer_seeds,
+            training=training,
+            remembered=remembered,
             watch=watch,
             look=look,
             attention_mask=content_mask,
-            biases=self.shared_biases,
-            training=training,
         )
         hidden = dropout(hidden, rate, output_seed)
         new_mems = Mems(new_states, tf.minimum(mems.length + remembered, m_len))

@@ -14,10 +14,9 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
-from txl_tf.models.decoder import Configured
+from txl_tf.models.decoder import Configured, Watch
 from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
-from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetTagsConfig
 from txl_tf.models.xlnet.model import XLNet
