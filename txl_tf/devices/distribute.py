@@ -294,24 +294,20 @@ def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
 def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The reverse of `gather_state`: each replica takes its lanes."""
 
-    @tf.function(autograph=False)
-    def scatter() -> Any:
-        def own_lanes() -> Any:
-            replica = tf.distribute.get_replica_context()
+    def own_lanes() -> Any:
+        replica = tf.distribute.get_replica_context()
 
-            def cut(tensor: tf.Tensor) -> tf.Tensor:
-                lanes = tensor.shape[0] // replica.num_replicas_in_sync
-                return tf.slice(
-                    tensor,
-                    [replica.replica_id_in_sync_group * lanes] + [0] * (tensor.shape.rank - 1),
-                    [lanes, *tensor.shape[1:]],
-                )
+        def cut(tensor: tf.Tensor) -> tf.Tensor:
+            lanes = tensor.shape[0] // replica.num_replicas_in_sync
+            return tf.slice(
+                tensor,
+                [replica.replica_id_in_sync_group * lanes] + [0] * (tensor.shape.rank - 1),
+                [lanes, *tensor.shape[1:]],
+            )
 
-            return tf.nest.map_structure(cut, state)
+        return tf.nest.map_structure(cut, state)
 
-        return strategy.run(own_lanes)
-
-    return scatter()
+    return on_replicas(strategy, own_lanes)()
 
 
 def distribute_batches(

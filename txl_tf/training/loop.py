@@ -30,7 +30,6 @@ from txl_tf.training.board.gallery import Gallery
 from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.board.report import Report
 from txl_tf.training.board.weights import make_histograms, make_norms
-from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.drift import FREE_TO_CHANGE, as_begun, refuse_other_run
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.needs import require_memory
@@ -186,7 +185,7 @@ class Run:
                 if lock:
                     lock.check()
                 if self.step == settings.train_steps:
-                    self._refuse_skipped_end()
+                    self._refuse_skipped(min(self.step, _SKIPPED_END))
                 # If steps are being skipped, the weights may be wrong: keep the checkpoints from before.
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
@@ -196,7 +195,7 @@ class Run:
                 is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
                 signal = self._stop_signal()
                 if is_early:
-                    self._refuse_skipped_end()
+                    self._refuse_skipped(min(self.step, _SKIPPED_END))
                 if self.step == settings.train_steps or is_early or signal:
                     self._save()
                     break
@@ -256,11 +255,17 @@ class Run:
         self.sums = Sums.of(stacked.numpy().tolist(), self.objective)  # waits for the device
         self.bad_steps.record(self.step, bad)
         self.step += n
-        stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
+        self._refuse_skipped(self.settings.max_bad_steps)
 
-    def _refuse_skipped_end(self) -> None:
-        """Raises InputError if the last steps were all skipped: then the weights are useless, and are not saved."""
-        stop_if_lost(self.sums, self.step, min(self.step, _SKIPPED_END), self.checkpoints)
+    def _refuse_skipped(self, steps: int) -> None:
+        """Raises InputError if the last steps, this many, were all skipped: the weights are useless, and not saved."""
+        if self.sums.skipped_in_a_row >= steps:
+            good = self.checkpoints.newest() or "there is none yet"
+            raise InputError(
+                f"stopped at step {self.step:,}: the last {counted(self.sums.skipped_in_a_row, 'step')} had no finite "
+                f"loss or gradient; last good checkpoint: {good}; start again to retry from it, or start a new run "
+                "with a lower learning_rate or clip"
+            )
 
     def _log(self) -> None:
         """Reports the log window that ends at this step, and starts the next."""
@@ -327,17 +332,6 @@ class Run:
     def _stop_signal(self) -> int:
         """The signal to stop that any worker has received; 0: none."""
         return distribute.agree(self.strategy, self.stop.signal or 0)
-
-
-def stop_if_lost(sums: Sums, step: int, max_bad_steps: int, checkpoints: Checkpoints) -> None:
-    """Raises InputError after max_bad_steps skipped steps in a row."""
-    if sums.skipped_in_a_row >= max_bad_steps:
-        good = checkpoints.newest() or "there is none yet"
-        raise InputError(
-            f"stopped at step {step:,}: the last {counted(sums.skipped_in_a_row, 'step')} had no finite loss or "
-            f"gradient; last good checkpoint: {good}; start again to retry from it, or start a new run with a lower "
-            "learning_rate or clip"
-        )
 
 
 def evaluations_since_best(evaluations: list[dict[str, Any]]) -> int:

@@ -7,6 +7,7 @@ follow from the step and the lane, on any number of replicas. So a failure on ma
 from __future__ import annotations
 
 import re
+import traceback
 import typing
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ from txl_tf.training.beginning import Beginning
 from txl_tf.training.step import loss_and_gradients
 
 STEPS_PER_CALL = 20  # between progress reports
+_CALLER = re.compile(r'File "[^"]*(txl_tf/(?![^"]*training/replay)[^"]*)", line (\d+), in (\S+)')
 
 
 class Replayed(typing.NamedTuple):
@@ -45,13 +47,7 @@ class Replayed(typing.NamedTuple):
     operation: str | None
 
 
-def replay(
-    config: Config,
-    corpus: Corpus,
-    model_dir: str,
-    step: int,
-    progress: Progress | None = None,
-) -> Replayed:
+def replay(config: Config, corpus: Corpus, model_dir: str, step: int, progress: Progress | None = None) -> Replayed:
     """Runs step number `step`, from 1, of the run in model_dir again, on one device; changes no file.
 
     It starts at the newest checkpoint before that step, or at the run's first step if there is none, and runs the steps
@@ -122,19 +118,7 @@ def first_bad_operation(function: Callable[[], object]) -> str | None:
 def _describe(error: tf.errors.InvalidArgumentError) -> str:
     operation = re.search(r'op "(\w+)"', error.message)
     values = re.search(r"# of [^\n]*?elements?: [^\n]*", error.message)
-    lines = re.findall(r'File "[^"]*?(txl_tf/(?!training/replay)[^"]*)", line (\d+), in (\w+)', str(error))
-    lines = lines or _lines_of_traceback(error)
+    lines = _CALLER.findall(str(error)) or _CALLER.findall("".join(traceback.format_tb(error.__traceback__)))
     said = operation[1] if operation else one_line(error)[:200]
     where = f" called by {lines[-1][0]}:{lines[-1][1]} ({lines[-1][2]})" if lines else ""
     return f"{said}{where}" + (f"; {one_line(values[0])}" if values else "")
-
-
-def _lines_of_traceback(error: BaseException) -> list[tuple[str, int, str]]:
-    lines, frame = [], error.__traceback__
-    while frame is not None:
-        path = frame.tb_frame.f_code.co_filename.replace("\\", "/")
-        if "/txl_tf/" in path and not path.endswith("training/replay.py"):
-            name = "txl_tf/" + path.rpartition("/txl_tf/")[2]
-            lines.append((name, frame.tb_lineno, frame.tb_frame.f_code.co_name))
-        frame = frame.tb_next
-    return lines

@@ -58,12 +58,6 @@ class PartVariable:
         for number, copy in zip(distribute.local_replicas(self.strategy), copies, strict=True):
             copy.assign(parts[number])
 
-    def assign_parts(self, other: PartVariable) -> None:
-        """Gives every replica its shard of another variable, outside `strategy.run`."""
-        copies = (self.strategy.experimental_local_results(each.variable) for each in (self, other))
-        for mine, theirs in zip(*copies, strict=True):
-            mine.assign(theirs)
-
 
 class Sharding:
     """Which shard of each weight a replica updates; with one replica, or without shard_optimizer, the whole weight.
@@ -95,9 +89,7 @@ class Sharding:
         axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
         # Biases are small, may have any rank, and may be shared by all layers.
         self.cut = {i: axis for i, axis in axes.items() if axis is not None and not variables[i].path.endswith("bias")}
-        self.parts = {i: self._part(i, self.dtype) for i in self.cut}
-        for i, part in self.parts.items():
-            part.assign(tf.convert_to_tensor(variables[i]))
+        self.parts = {i: self.copy(i) for i in self.cut}
         self.fill = self.filler(self.parts)
 
     def fraction(self) -> float:
@@ -108,20 +100,15 @@ class Sharding:
     def variable(self, i: int, dtype: tf.DType | str) -> tf.Variable | PartVariable:
         """Zeros with the shape of weight number i, sharded if the weight is."""
         if i in self.cut:
-            return self._part(i, dtype)
+            return PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
         # No aggregation: each replica updates its own copy. The copies stay equal, since their inputs are equal.
         return tf.Variable(functools.partial(tf.zeros, self.shapes[i], dtype), trainable=False)
 
     def copy(self, i: int) -> tf.Variable | PartVariable:
-        """A variable with the value of weight number i, sharded if the weight is."""
-        if i not in self.cut:
-            return tf.Variable(self.variables[i], trainable=False)
-        copy = self._part(i, self.dtype)
-        copy.assign_parts(self.parts[i])
+        """A variable with the value of the model's variable number i, sharded if the weight is; before any step."""
+        copy = self.variable(i, self.dtype)
+        copy.assign(tf.convert_to_tensor(self.variables[i]))
         return copy
-
-    def _part(self, i: int, dtype: tf.DType | str) -> PartVariable:
-        return PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
 
     def by_path(self) -> dict[str, PartVariable]:
         """The sharded weights, by their Keras paths, for checkpoints."""

@@ -20,13 +20,7 @@ class JsonLog:
         fields: further fields that each line must have, as for `check_record`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        step: int,
-        writes: bool = True,
-        fields: Fields | None = None,
-    ):
+    def __init__(self, path: str, step: int, writes: bool = True, fields: Fields | None = None):
         self.path = path
         self.writes = writes
         self.lines = [line for line in read_log(path, fields) if line["step"] <= step]
