@@ -182,6 +182,17 @@ def run(strategy: tf.distribute.Strategy, function: Callable[..., Any], args: tu
     return strategy.run(on_replica, args=args)
 
 
+def of_first_replica(strategy: tf.distribute.Strategy, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """A tf.function without arguments: the first replica's result of `run`; args are nests of per-replica values."""
+
+    @tf.function(autograph=False)
+    def read(args: tuple) -> Any:
+        results = run(strategy, function, args)
+        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], results)
+
+    return functools.partial(read, args)
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the one that writes the run's files: the only one, or the first of several workers."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -65,7 +65,6 @@ class QuestionsConfig(ExamplesConfig):
     )
 
     def __post_init__(self) -> None:
-        """Checks that there is room for a text."""
         super().__post_init__()
         require(
             self.tgt_len >= self.max_query_len + 4,

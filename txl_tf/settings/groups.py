@@ -40,8 +40,7 @@ def setting(
     """A field of a `Group`; its help and choices are also those of its command-line flag.
 
     Args:
-        default: its default.
-        help: its meaning, for users.
+        default, help: its default, and its meaning, for users.
         choices: the values that a string may have; None: any.
         flag: "rare": its flag is listed by --helpfull only; the others have functions of their own, which follow.
         under: the heading of its flag, one of HEADINGS; None: that of its group.
@@ -135,7 +134,6 @@ class Group:
     """Names that stand for several settings: one flag for all of them."""
 
     def __post_init__(self) -> None:
-        """Checks each field."""
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), field.metadata["choices"]
             require(not choices or value in choices, f"{field.name} is {value!r}; choose from {choices}")

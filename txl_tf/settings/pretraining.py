@@ -38,7 +38,6 @@ class PairsConfig(Group):
     bi_data: bool = usual(True, "half of the lanes read the text backward")
 
     def __post_init__(self) -> None:
-        """Refuses an odd number of lanes where half of them read backward."""
         super().__post_init__()
         require(
             self.batch_size % 2 == 0 or not self.bi_data,

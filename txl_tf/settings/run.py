@@ -43,7 +43,6 @@ class DataConfig(Group):
     random_offset: bool = minor(False, "start the lanes elsewhere in every epoch, so that other tokens are left over")
 
     def __post_init__(self) -> None:
-        """Refuses lengths that leave no segment, and two ways to move segments."""
         super().__post_init__()
         require(
             3 * self.tgt_len_std < self.tgt_len,
@@ -222,7 +221,6 @@ class TrainConfig(Group):
     )
 
     def __post_init__(self) -> None:
-        """Refuses a run that cannot start or end."""
         super().__post_init__()
         require(
             not self.profile_steps

@@ -120,7 +120,6 @@ class TransformerXLConfig(Group):
     )
 
     def __post_init__(self) -> None:
-        """Refuses sizes with which no model can be built."""
         super().__post_init__()
         require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
         bounds = (0, *self.cutoffs, self.vocab_size)
@@ -155,18 +154,13 @@ def given_rates(text: str, sites: Collection[str]) -> dict[str, float]:
             raise InputError(f"dropout_sites={text}: {part!r} must be SITE:RATE, with a SITE of {', '.join(sites)}")
         if site in given:
             raise InputError(f"dropout_sites={text} has {site} twice")
-        given[site] = _rate(number)
+        try:
+            given[site] = float(number)
+        except ValueError:
+            given[site] = math.nan
         if not 0 <= given[site] < 1:
             raise InputError(f"dropout_sites={text}: the rate of {site} must be a number at least 0 and below 1")
     return given
-
-
-def _rate(text: str) -> float:
-    """The number, or NaN if the text is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +235,6 @@ class TransformerXLRunConfig(Config):
     objective: CausalLMConfig = dataclasses.field(default_factory=CausalLMConfig)
 
     def __post_init__(self) -> None:
-        """Refuses settings of two groups that do not fit together."""
         require(
             not self.data.tgt_len_std or self.objective.loss_positions == "full",
             "tgt_len_std needs loss_positions=full: with random lengths half of a segment has no fixed length",

@@ -57,7 +57,6 @@ class XLNetConfig(Group):
     )
 
     def __post_init__(self) -> None:
-        """Checks that the sizes and settings are valid."""
         super().__post_init__()
         require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
 
@@ -113,7 +112,6 @@ class XLNetRunConfig(Config):
         return super().from_groups(groups, where)
 
     def __post_init__(self) -> None:
-        """Checks that the lengths fit together."""
         t_len, reuse_len, perm_size = self.data.tgt_len, self.model.reuse_len, self.objective.perm_size
         require(
             1 <= reuse_len <= t_len - 6,

@@ -85,7 +85,6 @@ class XLNetHeadRunConfig(Config):
     objective: Group = dataclasses.field(default_factory=Group)  # without settings: it follows from the head
 
     def __post_init__(self) -> None:
-        """Checks that texts of several segments are remembered."""
         require(
             self.max_segments == 1 or self.model.mem_len,
             f"max_segments={self.max_segments} needs memory: set mem_len above 0",
@@ -151,7 +150,6 @@ class _XLNetScoreConfig(XLNetHeadRunConfig):
     model: XLNetLogitsConfig = dataclasses.field(default_factory=lambda: XLNetLogitsConfig(n_class=1))
 
     def __post_init__(self) -> None:
-        """Checks that there is only one output."""
         super().__post_init__()
         require(self.model.n_class == 1, f"n_class={self.model.n_class} must be 1 for {self.task}")
 

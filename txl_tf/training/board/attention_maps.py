@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.devices.distribute import run
+from txl_tf.devices.distribute import of_first_replica
 from txl_tf.objectives.base import AttentionView, Batch
 from txl_tf.training.board.pictures import attention_picture, distance_picture
 
@@ -27,22 +27,17 @@ class AttentionMaps:
     """The attention of an AttentionView as pictures."""
 
     def __init__(self, strategy: tf.distribute.Strategy, view: AttentionView):
-        self.batches, self.m_len = view.batches, view.m_len
+        self.m_len = view.m_len
         self.queries = {stream: positions[-QUERIES:] for stream, positions in view.queries.items()}
 
         def replica(batches: Batch) -> dict[str, tf.Tensor]:
             return {stream: maps[:, :, -QUERIES:] for stream, maps in view.probabilities(batches).items()}
 
-        @tf.function(autograph=False)
-        def probabilities(batches: Batch) -> dict[str, tf.Tensor]:
-            on_replicas = run(strategy, replica, args=(batches,))
-            return {stream: strategy.experimental_local_results(maps)[0] for stream, maps in on_replicas.items()}
-
-        self._probabilities = probabilities
+        self._probabilities = of_first_replica(strategy, replica, view.batches)
 
     def probabilities(self) -> dict[str, np.ndarray]:
         """{stream: [N, H, Q, K]} with the model's current weights, for the last queries, at most QUERIES of them."""
-        return {stream: maps.numpy() for stream, maps in self._probabilities(self.batches).items()}
+        return {stream: maps.numpy() for stream, maps in self._probabilities().items()}
 
     def pictures(self, step: int, all_heads: bool = True) -> Iterator[tuple[str, Figure]]:
         """Yields (name, figure) for each stream: attention by distance, then, with `all_heads`, each layer's heads."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.devices.distribute import of_first_replica
 from txl_tf.runs.parameters import kind_of
 from txl_tf.training.optimizer.adam import Adam
 
@@ -31,7 +31,7 @@ def make_histograms(
         weights = [optimizer.sharding.weight(i) for i in range(len(variables))]
         return [_sample(weight) for weight in weights], [_sample(update) for update in optimizer.last_update()]
 
-    samples = _of_first_replica(strategy, replica)
+    samples = of_first_replica(strategy, replica)
 
     def by_kind() -> dict[str, np.ndarray]:
         found = collections.defaultdict(list)
@@ -58,23 +58,13 @@ def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[]
         )
         return norm, update / norm
 
-    norms = _of_first_replica(strategy, replica)
+    norms = of_first_replica(strategy, replica)
 
     def both() -> tuple[float, float]:
         weights, update = norms()
         return float(weights), float(update)
 
     return both
-
-
-def _of_first_replica(strategy: tf.distribute.Strategy, replica: Callable[[], Any]) -> Callable[[], Any]:
-    """A compiled function: the first replica's result of `strategy.run(replica)`."""
-
-    @tf.function(autograph=False)
-    def read() -> Any:
-        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], strategy.run(replica))
-
-    return read
 
 
 def _sample(tensor: tf.Tensor) -> tf.Tensor:
