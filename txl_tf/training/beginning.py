@@ -67,7 +67,8 @@ class Beginning:
 
     def first_sums(self) -> Sums:
         """The Sums before the first step."""
-        return Sums.first(self.objective, overflows=0.0 if self.optimizer.loss_scale else None)
+        penalties = (0.0,) * len(self.objective.penalties)
+        return Sums(penalties=penalties, overflows=0.0 if self.optimizer.loss_scale else None)
 
     def checkpoints(self, model_dir: str, state: State) -> Checkpoints:
         """The Checkpoints of a run in model_dir. state: from `initial_state`."""

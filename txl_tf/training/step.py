@@ -46,11 +46,6 @@ class Sums(typing.NamedTuple):
         n = len(objective.penalties)
         return cls(loss, norm, skipped, in_a_row, tuple(rest[:n]), rest[n] if len(rest) > n else None)
 
-    @classmethod
-    def first(cls, objective: Objective, overflows: float | None = None) -> Sums:
-        """The sums before the first step; overflows: 0, or None without a loss scale."""
-        return cls(penalties=(0.0,) * len(objective.penalties), overflows=overflows)
-
     def next_window(self) -> Sums:
         """The sums at the beginning of the next window."""
         return Sums(
