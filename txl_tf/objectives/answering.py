@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.answer_heads import AnswerLogits
-from txl_tf.models.stack import Watch
+from txl_tf.models.decoder import Watch
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 from txl_tf.objectives.base import TaskObjective
 

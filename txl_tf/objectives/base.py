@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.stack import Watch
+from txl_tf.models.decoder import Watch
 from txl_tf.ops.plain import accurate_dtype
 
 Batch = Any
