@@ -7,7 +7,7 @@ get, whether keys can be cached. The kinds are in attention.py, segment_attentio
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -184,11 +184,7 @@ class MemoryAttention(Layer):
         query, key, value = self.project(hidden, memory, kernels)
         if training and self.dropqkv:
             seed, *seeds = split_seed(seed, 4)
-            shared_axis = TIME if self.variational else None
-            query, key, value = (
-                dropout(tensor, self.dropqkv, each, shared_axis)
-                for tensor, each in zip((query, key, value), seeds, strict=True)
-            )
+            query, key, value = self._dropped((query, key, value), seeds)
         position = ops.positions(self.project_positions(positions), query, training)
         scores = self.scores(query, key, position, biases)
         mask = self._checked_mask(attention_mask, hidden.shape[1], k_len)
@@ -196,6 +192,11 @@ class MemoryAttention(Layer):
             look(self._probabilities(scores, mask))
         drop = ops.Drop(self.dropatt if training else 0.0, seed)
         return self.combine(ops.attend(scores, value, mask, drop), kernels)
+
+    def _dropped(self, tensors: Sequence[tf.Tensor], seeds: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
+        """Tensors [B, H, n, d] after dropqkv."""
+        shared_axis = TIME if self.variational else None
+        return [dropout(tensor, self.dropqkv, seed, shared_axis) for tensor, seed in zip(tensors, seeds, strict=True)]
 
     def scores(
         self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
