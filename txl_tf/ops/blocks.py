@@ -85,7 +85,7 @@ class Blocked(Plain):
         """Products of matrices of the same batch, or of one that all texts share, [H, ..]."""
         return tf.matmul(x, y, transpose_b=transpose_b)
 
-    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
+    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """For each key the sum of x [B, H, T, d], times its weights [B, H, T, K]: [B, H, K, d]."""
         return tf.matmul(weight, x, transpose_a=True)
 

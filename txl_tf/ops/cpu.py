@@ -100,7 +100,7 @@ class Cpu(Blocked):
         parts = tf.split(d_heads, [x.shape[1] for x in context], axis=2)
         return tf.add_n([self.sum_over_rows(x, merge_heads(part)) for x, part in zip(context, parts, strict=True)])
 
-    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
+    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """By transposed sums, from a transposed [T, d], since XLA for CPU multiplies slowly with a transposed [T, K].
 
         The result is transposed for all heads at once, into the order in which the next matmul reads it; XLA would undo

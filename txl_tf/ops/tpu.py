@@ -82,8 +82,8 @@ class Tpu(Blocked):
     def matmul(self, x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False, wide: bool = True) -> tf.Tensor:
         return wide_product("bhtd,bhkd->bhtk" if transpose_b else "bhtk,bhkd->bhtd", x, y, wide)
 
-    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
-        return wide_product("bhtk,bhtd->bhkd", weight, x, wide)
+    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        return wide_product("bhtk,bhtd->bhkd", weight, x, wide=False)
 
     def dot_keys(self, query: tf.Tensor, key: tf.Tensor, wide: bool) -> tf.Tensor:
         return wide_product("bhtd,bhkd->bhtk", query, key, wide)
