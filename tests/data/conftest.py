@@ -5,17 +5,19 @@ from txl_tf.data import manifest, records
 
 
 @pytest.fixture
-def make_corpus(tmp_path):
+def make_corpus(tmp_path, monkeypatch):
     """Writes random tokens as a corpus of small shards. Returns (corpus, {split: tokens of its first pass})."""
+    monkeypatch.setattr(records, "RECORD_TOKENS", 50)
+    monkeypatch.setattr(records, "SHARD_RECORDS", 7)
 
-    def make(tokens, vocab_size=300, record_tokens=50, shard_records=7, passes=1, directory=None):
-        directory = directory or str(tmp_path)
-        rng, dtype, splits, arrays = np.random.default_rng(0), records.smallest_dtype(vocab_size), {}, {}
+    def make(tokens, vocab_size=300, passes=1):
+        directory, rng = str(tmp_path), np.random.default_rng(0)
+        dtype, splits, arrays = records.smallest_dtype(vocab_size), {}, {}
         for name in ("train", "valid"):
             streams = [rng.integers(0, vocab_size, tokens) for _ in range(passes)]
             written = []
             for index, stream in enumerate(streams):
-                writer = records.ShardWriter(directory, f"{name}-{index}", dtype, record_tokens, shard_records)
+                writer = records.ShardWriter(directory, f"{name}-{index}", dtype)
                 for part in np.array_split(stream, 5):
                     writer.add(part)
                 written.append(writer.close())
@@ -29,8 +31,8 @@ def make_corpus(tmp_path):
                 cutoffs=(),
                 vocabulary_spec={"kind": "bytes"},
                 dtype=dtype,
-                record_tokens=record_tokens,
-                shard_records=shard_records,
+                record_tokens=50,
+                shard_records=7,
                 splits=splits,
                 files={},
                 request={},

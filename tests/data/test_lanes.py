@@ -217,7 +217,7 @@ def test_ids_beyond_the_vocabulary_are_named_with_their_file(make_corpus, vocab_
 def test_negative_ids_are_not_in_a_vocabulary(make_corpus):
     corpus, _ = make_corpus(TOKENS, vocab_size=70_000)
     (split,) = corpus.splits["train"].passes
-    written = records.write_shard(corpus.path(split[0].file), split[0].file, np.full(split[0].tokens, -1, np.int32), 50)
+    written = records.write_shard(corpus.path(split[0].file), split[0].file, np.full(split[0].tokens, -1, np.int32))
     splits = corpus.splits | {"train": manifest.Split(corpus.splits["train"].tokens, ((written, *split[1:]),))}
     manifest.write_manifest(dataclasses.replace(corpus, splits=splits))
     read = manifest.load_corpus(corpus.data_dir)

@@ -1,6 +1,7 @@
 """Small corpora that an XLNet can be pretrained on: pieces with SEP and CLS, in small shards."""
 
 import functools
+from unittest import mock
 
 import numpy as np
 
@@ -37,9 +38,10 @@ def write(directory, tokens=5003, passes=1, learnable=False):
         streams = [text[:tokens] if learnable else draw.choice(text, tokens) for _ in range(passes)]
         written = []
         for index, stream in enumerate(streams):
-            writer = records.ShardWriter(directory, f"{name}-{index}", dtype, 50, 7)
-            writer.add(stream)
-            written.append(writer.close())
+            with mock.patch.multiple(records, RECORD_TOKENS=50, SHARD_RECORDS=7):
+                writer = records.ShardWriter(directory, f"{name}-{index}", dtype)
+                writer.add(stream)
+                written.append(writer.close())
         splits[name], arrays[name] = manifest.Split(tokens, tuple(written)), streams
     manifest.write_manifest(
         manifest.Corpus(

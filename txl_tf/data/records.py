@@ -28,52 +28,31 @@ class ShardWriter:
     """Cuts a stream of tokens into shards, see `shard_name`.
 
     Call `add` with arrays of any length in order, then `close`. `unknown` is the id to count in each shard; None: there
-    is no unknown token. Tests use smaller records and shards.
+    is no unknown token.
     """
 
-    def __init__(
-        self,
-        data_dir: str,
-        name: str,
-        dtype: str,
-        record_tokens: int = RECORD_TOKENS,
-        shard_records: int = SHARD_RECORDS,
-        unknown: int | None = None,
-    ):
+    def __init__(self, data_dir: str, name: str, dtype: str, unknown: int | None = None):
         self._data_dir, self._name, self._unknown = data_dir, name, unknown
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._record_tokens, self._shard_tokens = record_tokens, record_tokens * shard_records
-        self._pending: list[np.ndarray] = []
-        self._pending_tokens = 0
+        self._pending = np.zeros(0, np.dtype(dtype).newbyteorder("<"))
         self._shards: list[manifest.Shard] = []
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens added so far."""
-        return sum(shard.tokens for shard in self._shards) + self._pending_tokens
 
     def add(self, tokens: np.ndarray) -> None:
         """Appends an array of ids [n]."""
-        self._pending.append(np.asarray(tokens).astype(self._dtype))
-        self._pending_tokens += len(tokens)
-        if self._pending_tokens >= self._shard_tokens:
-            stream = np.concatenate(self._pending)
-            whole = len(stream) - len(stream) % self._shard_tokens
-            for start in range(0, whole, self._shard_tokens):
-                self._write(stream[start : start + self._shard_tokens])
-            self._pending, self._pending_tokens = [stream[whole:]], len(stream) - whole
+        stream = np.concatenate([self._pending, tokens], dtype=self._pending.dtype, casting="unsafe")
+        size = RECORD_TOKENS * SHARD_RECORDS
+        *complete, self._pending = np.split(stream, range(size, len(stream) + 1, size))
+        for shard in complete:
+            self._write(shard)
 
     def close(self) -> tuple[manifest.Shard, ...]:
         """Writes the remaining tokens. Returns the shards, a tuple of manifest.Shard."""
-        if self._pending_tokens:
-            self._write(np.concatenate(self._pending))
-            self._pending, self._pending_tokens = [], 0
+        if len(self._pending):
+            self._write(self._pending)
         return tuple(self._shards)
 
     def _write(self, tokens: np.ndarray) -> None:
         file = shard_name(self._name, len(self._shards))
-        path = tf.io.gfile.join(self._data_dir, file)
-        self._shards.append(write_shard(path, file, tokens, self._record_tokens, unknown=self._unknown))
+        self._shards.append(write_shard(tf.io.gfile.join(self._data_dir, file), file, tokens, self._unknown))
 
 
 def shard_name(stream: str, number: int) -> str:
@@ -81,12 +60,10 @@ def shard_name(stream: str, number: int) -> str:
     return f"{stream}-{number:05d}.tfrecord"
 
 
-def write_shard(
-    path: str, file: str, tokens: np.ndarray, record_tokens: int = RECORD_TOKENS, unknown: int | None = None
-) -> manifest.Shard:
+def write_shard(path: str, file: str, tokens: np.ndarray, unknown: int | None = None) -> manifest.Shard:
     """Writes the tokens [n] of a shard to `path`; returns its Shard, in which it has the name `file`."""
     with tf.io.TFRecordWriter(path) as writer:
-        for start in range(0, len(tokens), record_tokens):
-            writer.write(tokens[start : start + record_tokens].tobytes())
+        for start in range(0, len(tokens), RECORD_TOKENS):
+            writer.write(tokens[start : start + RECORD_TOKENS].tobytes())
     counted = 0 if unknown is None else int(np.count_nonzero(tokens == unknown))
     return manifest.Shard(file, len(tokens), tf.io.gfile.stat(path).length, digest(path), counted)

@@ -125,8 +125,7 @@ class Worker:
         file = records.shard_name(split, number)
         path = tf.io.gfile.join(self.job.data_dir, file)
         partial = f"{path}.partial-{uuid.uuid4().hex}"
-        unknown = self.vocabulary.special.unknown
-        shard = records.write_shard(partial, file, np.frombuffer(ids, self.dtype), unknown=unknown)
+        shard = records.write_shard(partial, file, np.frombuffer(ids, self.dtype), self.vocabulary.special.unknown)
         tf.io.gfile.rename(partial, path, overwrite=True)
         return dataclasses.asdict(shard)
 
