@@ -86,7 +86,7 @@ def settings_for(config):
     model, evaluation = given(groups["model"]), given(groups["eval"])
     everything = {name for own, names in OWN_SETTINGS.items() for name in given_flags(own, only=names)}
     if unknown := sorted(everything - set(model) - set(evaluation)):
-        title = families.family_title(config)
+        title = families.family_of(config).title
         raise InputError(f"--{unknown[0]} is not a setting of an imported {title}: omit it")
     return model, evaluation
 
@@ -101,9 +101,8 @@ def main(argv):
 
     preset = families.presets()[FLAGS.preset] if FLAGS.preset else None
     checkpoint = open_checkpoint(FLAGS.format, FLAGS.source)
-    kind = checkpoint.kind
-    model, evaluation = settings_for(kind.config)
-    dataset = FLAGS.dataset or (preset.dataset if preset else kind.dataset)
+    model, evaluation = settings_for(checkpoint.config)
+    dataset = FLAGS.dataset or (preset.dataset if preset else checkpoint.dataset)
     if dataset is None:
         raise InputError("the corpus that the checkpoint was trained on is not known: give --preset or --dataset")
     options = {} if FLAGS.lower_case is None else {"lower_case": FLAGS.lower_case}

@@ -110,8 +110,8 @@ def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
         for name in names(other):
             if name not in own and name in flags.FLAGS and flags.FLAGS[name].value is not None:
                 raise InputError(
-                    f"--{name} is a setting of {families.family_title(other)}, and this is "
-                    f"{families.family_title(type(config))}: omit it"
+                    f"--{name} is a setting of {families.family_of(other).title}, and this is "
+                    f"{families.family_of(config).title}: omit it"
                 )
 
 

@@ -94,8 +94,8 @@ class Finetuner:
             raise InputError(f"--task={task} is unknown: choose from {', '.join(families.tuned_configs())}")
         if config_class.family != pretrained.family:
             raise InputError(
-                f"--init={named} holds {families.with_article(families.family_of(pretrained).title)}, which is not "
-                f"fine-tuned for {task}: give {families.with_article(families.family_title(config_class))}"
+                f"--init={named} holds {families.with_article(pretrained)}, which is not "
+                f"fine-tuned for {task}: give {families.with_article(config_class)}"
             )
         vocabulary, identity = model_dirs.read_vocabulary(init)
         for name in ("sep", "cls"):

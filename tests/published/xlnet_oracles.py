@@ -236,7 +236,7 @@ def changed_by_export(model, checkpoint, expected):
     from txl_tf.published.tensor_files import open_safetensors
 
     with tempfile.TemporaryDirectory() as folder:
-        export(published_files.not_saved(model, ByteVocabulary(range(256)), checkpoint.kind.config.task), folder)
+        export(published_files.not_saved(model, ByteVocabulary(range(256)), checkpoint.config.task), folder)
         file = open_safetensors(f"{folder}/model.safetensors")
         names = set(file.shapes) ^ set(expected)
         return names | {

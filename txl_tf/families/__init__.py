@@ -5,7 +5,7 @@ TensorFlow is imported when a function is called, so that importing this package
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from txl_tf.errors import InputError
 from txl_tf.families.base import Family, FineTuning, Task, Training
@@ -38,7 +38,7 @@ def recipes() -> dict[str, Recipe]:
     return {name: recipe for family in _FAMILIES.values() for name, recipe in family.recipes.items()}
 
 
-def family_of(config: Config) -> Family:
+def family_of(config: Config | type[Config]) -> Family:
     """The family of a run's settings."""
     return _FAMILIES[config.family]
 
@@ -106,33 +106,25 @@ def run_configs() -> list[type[Config]]:
     return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if isinstance(task, Task)]
 
 
-def family_title(config_class: type[Config]) -> str:
-    """The display name of the family that settings of this type belong to."""
-    return _FAMILIES[config_class.family].title
-
-
-def with_article(title: str) -> str:
-    """A family's title with its article, for a sentence: "an XLNet", "a Transformer-XL"."""
+def with_article(config: Config | type[Config]) -> str:
+    """The family's title with its article, for a sentence: "an XLNet", "a Transformer-XL"."""
+    title = family_of(config).title
     return f"{'an' if title[0] in 'AEIOUX' else 'a'} {title}"
 
 
-def require_generation(config: Config, where: str) -> Any:
-    """`config`, or InputError if its models are not trained to continue texts; `where` names the model's place."""
+def require_generation(config: Config, where: str) -> None:
+    """InputError if these models are not trained to continue texts; `where` names the model's place."""
     if not family_of(config).generates:
         raise InputError(
-            f"{where} holds {with_article(family_of(config).title)}, which is not trained to "
+            f"{where} holds {with_article(config)}, which is not trained to "
             "continue texts: use scripts/fill.py, which fills blanks and, with --score, scores texts"
         )
-    return config
 
 
 def require_quantization(config: Config, where: str) -> None:
     """InputError if the weights of these models cannot be rounded; `where` names the model's place."""
     if not family_of(config).generates:
-        raise InputError(
-            f"{where} holds {with_article(family_of(config).title)}: quantize is for {TRANSFORMER_XL.title} alone, "
-            "omit it"
-        )
+        raise InputError(f"{where} holds {with_article(config)}: quantize is for {TRANSFORMER_XL.title} alone, omit it")
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:

@@ -29,8 +29,7 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
 
 
 def _served(trained: TrainedModel, jit_compile: bool, reach: dict[str, Any]) -> Served:
-    family = families.family_of(trained.config)
-    if family.generates:
+    if families.family_of(trained.config).generates:
         from txl_tf.inference.causal.generator import Generator
         from txl_tf.inference.causal.served_causal import ServedCausal
 
@@ -46,7 +45,7 @@ def _served(trained: TrainedModel, jit_compile: bool, reach: dict[str, Any]) -> 
         return ContinuingXLNet(continuation, trained.unit, jit_compile=jit_compile)
     if reach:
         flags = ", ".join(f"--{name}" for name in reach)
-        raise InputError(f"{flags}: {families.with_article(family.title)} is exported without memory")
+        raise InputError(f"{flags}: {families.with_article(trained.config)} is exported without memory")
     from txl_tf.inference.tasks.served_task import ServedTask
 
     return ServedTask(trained, jit_compile)

@@ -67,7 +67,7 @@ def _import(format: str, path: str, folder: str) -> None:
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         checkpoint = open_checkpoint(format, path)
-        dataset = checkpoint.kind.dataset or "wt103"  # the one corpus of Hugging Face's published TransfoXL
+        dataset = checkpoint.dataset or "wt103"  # the one corpus of Hugging Face's published TransfoXL
         vocabulary, _ = vocabulary_of(checkpoint, dataset)
         import_checkpoint(checkpoint, vocabulary, own, dataset=dataset)
         for note in checkpoint.notes:

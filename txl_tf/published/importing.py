@@ -17,8 +17,9 @@ from txl_tf.published import official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
+from txl_tf.published.imported_runs import run_of
 from txl_tf.published.layout import Checkpoint, load, naming_source
-from txl_tf.published.vocabularies import find_vocabulary
+from txl_tf.published.vocabularies import VOCABULARIES, find_vocabulary
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.groups import update
@@ -73,12 +74,12 @@ def vocabulary_of(
     Without a path the file is beside the checkpoint. `options` are those of the kind of vocabulary. InputError if there
     is no such file, or it cannot be read.
     """
-    kind = checkpoint.kind
-    path = path or find_vocabulary(checkpoint.source, kind.vocabulary_names)
+    read, names = VOCABULARIES[checkpoint.config.family]
+    path = path or find_vocabulary(checkpoint.source, names)
     if path is None:
         raise InputError(f"there is no vocabulary next to {checkpoint.file.path}: give --vocabulary")
     with naming_source(checkpoint.file.path, checkpoint.unpacked):
-        return kind.vocabulary(path, dataset, options or {}), path
+        return read(path, dataset, options or {}), path
 
 
 def import_checkpoint(
@@ -127,7 +128,7 @@ def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
     """The message if the vocabulary's number of entries is not the checkpoint's number of rows."""
     sizes = f"the vocabulary has {entries:,} entries, the checkpoint {rows:,}"
     path = tf.io.gfile.join(checkpoint.source, "added_tokens.json")
-    if rows > entries and checkpoint.kind.config.family == "xlnet":
+    if rows > entries and checkpoint.config.family == "xlnet":
         added = read_record(path, {}) if tf.io.gfile.exists(path) else {}
         if added or rows - entries < _FEW:
             added_tokens = counted(rows - entries, "token was", "tokens were")
@@ -156,11 +157,11 @@ def configure(
         InputError: settings that contradict the weights, a preset of another family, or a setting that is not given
             anywhere.
     """
-    told, kind = checkpoint.architecture, checkpoint.kind
-    if preset and preset.config.family != kind.config.family:
+    told, run = checkpoint.architecture, checkpoint.config
+    if preset and preset.config.family != run.family:
         raise InputError(
-            f"{checkpoint.file.path} is of the family {families.family_title(kind.config)}, the preset of "
-            f"{families.family_title(type(preset.config))}: give another --preset, or none"
+            f"{checkpoint.file.path} is of the family {families.family_of(run).title}, the preset of "
+            f"{families.family_of(preset.config).title}: give another --preset, or none"
         )
     fixed = {name: value for name, value in model.items() if name in told}
     expected = {name: getattr(preset.config.model, name) for name in told} if preset else {}
@@ -173,8 +174,8 @@ def configure(
         raise InputError(f"{checkpoint.file.path} is not the model that was asked for: {', '.join(differing)}")
     settings = checkpoint.settings | told | model
     if preset is None:
-        return kind.run(checkpoint, settings, checkpoint.evaluation | evaluation)
-    if preset.config.task != kind.config.task:
-        raise InputError(f"{checkpoint.file.path} has a head for {kind.config.task}: give no --preset")
+        return run_of(checkpoint, settings, checkpoint.evaluation | evaluation)
+    if preset.config.task != run.task:
+        raise InputError(f"{checkpoint.file.path} has a head for {run.task}: give no --preset")
     base = preset.config
     return dataclasses.replace(base, model=update(base.model, settings), eval=update(base.eval, evaluation))

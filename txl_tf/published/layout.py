@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.published.tensor_files import TensorFile
@@ -111,26 +110,6 @@ Layout = Callable[[Any, Collection[str]], list[TensorEntry]]
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelKind:
-    """A kind of model that can be imported, independent of the format.
-
-    Attributes:
-        config: the subclass of Config with the settings of its runs.
-        run: function (Checkpoint, fields of the model's settings, fields of "eval") -> a Config with these fields and
-            with defaults for the others; InputError if a setting without a default is not given.
-        vocabulary: function (path, dataset, options of the vocabulary) -> Vocabulary.
-        vocabulary_names: names of files that may contain the vocabulary.
-        dataset: the corpus the model was trained on, if it is known; else None.
-    """
-
-    config: type[Config]
-    run: Callable[[Checkpoint, dict[str, Any], dict[str, Any]], Config]
-    vocabulary: Callable[[str, str, Mapping[str, bool] | None], Vocabulary]
-    vocabulary_names: tuple[str, ...]
-    dataset: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """An open published checkpoint.
 
@@ -140,9 +119,10 @@ class Checkpoint:
         settings: fields of the model's settings that do not follow from the weights, with the values of this source.
         evaluation: fields of the group "eval" that the source states.
         layout: function (the model's settings, names of its weights) -> list of TensorEntry.
-        kind: the ModelKind of model.
+        config: the subclass of Config with the settings of its run.
         source: a file or directory, local or gs://. The other published files are in the directory, or next to the
             file.
+        dataset: the corpus the model was trained on, if it is known; else None.
         data: fields of the group "data" that the source states.
         labels: the names of a classifier's classes, if the source states them.
         notes: lines about changes and omissions of the import.
@@ -155,8 +135,9 @@ class Checkpoint:
     settings: dict[str, Any]
     evaluation: dict[str, Any]
     layout: Layout
-    kind: ModelKind
+    config: type[Config]
     source: str
+    dataset: str | None = None
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

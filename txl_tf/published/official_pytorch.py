@@ -10,8 +10,8 @@ import functools
 from typing import Any
 
 from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.published import torch_models
-from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint
 from txl_tf.published.pickles import PickledCall, as_dict
 from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
@@ -42,7 +42,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         )
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True
-    return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TRANSFORMER_XL, source)
+    return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TransformerXLRunConfig, source)
 
 
 def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

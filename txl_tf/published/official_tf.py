@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from txl_tf.data.text.archives import is_of_a_mac
 from txl_tf.errors import InputError, one_line
-from txl_tf.models.transformer_xl.config import TransformerXLConfig
-from txl_tf.published.kinds import TRANSFORMER_XL
+from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 from txl_tf.storage.files import check_checkpoint
@@ -34,7 +33,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     file = open_tensors(source, _NO_WEIGHT)
     if "model/transformer/word_embedding/lookup_table" in file.shapes:
         raise InputError(f"{source} is an XLNet: give --format=official_xlnet")
-    return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout, TRANSFORMER_XL, source)
+    return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout, TransformerXLRunConfig, source)
 
 
 def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:

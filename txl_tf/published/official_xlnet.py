@@ -22,7 +22,7 @@ from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
-from txl_tf.published.kinds import XLNETS
+from txl_tf.published.imported_runs import XLNETS
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement
 from txl_tf.published.tensor_files import TensorFile, open_binary
 from txl_tf.storage.files import read_json
@@ -103,7 +103,7 @@ def _opened(source: str) -> Checkpoint:
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], source)
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], source, "text")
 
 
 def _folder(source: str) -> str:

@@ -7,7 +7,7 @@ cache.pkl, Hugging Face's vocab.pkl, or vocab.bin, written by torch.save. pickle
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,9 +34,6 @@ _REMEDY = "give the vocabulary that was published with the checkpoint"
 
 NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
 """The usual names of files for `read_vocabulary` next to a checkpoint."""
-
-XLNET_NAMES = ("spiece.model",)
-"""The usual names of files for `read_xlnet_vocabulary`."""
 
 
 def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None = None) -> Vocabulary:
@@ -133,3 +130,10 @@ def find_vocabulary(source: str, names: Sequence[str] = NAMES) -> str | None:
     folder = source if tf.io.gfile.isdir(source) else source.rpartition("/")[0]
     paths = [tf.io.gfile.join(folder, name) for name in names]
     return next((path for path in paths if tf.io.gfile.exists(path)), None)
+
+
+VOCABULARIES: dict[str, tuple[Callable[..., Vocabulary], tuple[str, ...]]] = {
+    "transformer_xl": (read_vocabulary, NAMES),
+    "xlnet": (read_xlnet_vocabulary, ("spiece.model",)),
+}
+"""By family the function that reads a vocabulary, and the usual names of its files."""

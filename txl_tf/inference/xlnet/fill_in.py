@@ -96,8 +96,7 @@ class XLNetTool:
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
         if not isinstance(trained.model, XLNet):
-            title = families.with_article(families.family_of(trained.config).title)
-            raise InputError(f"{model_dir} holds {title}, which {cls.otherwise}")
+            raise InputError(f"{model_dir} holds {families.with_article(trained.config)}, which {cls.otherwise}")
         return cls(trained.model, trained.vocabulary, **options)
 
     @classmethod

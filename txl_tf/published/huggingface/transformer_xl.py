@@ -17,10 +17,9 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.layers.positions import frequencies
-from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.published import torch_models
 from txl_tf.published.huggingface import files as huggingface_files
-from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, require_agreement, save
 from txl_tf.published.tensor_files import write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
@@ -69,7 +68,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     evaluation = {name: config[name] for name in _EVALUATION if name in config}
     from_dict(EvalConfig, evaluation, where)
     return Checkpoint(
-        file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout, TRANSFORMER_XL, source
+        file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout, TransformerXLRunConfig, source
     )
 
 

@@ -19,7 +19,7 @@ from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published.huggingface import files as huggingface_files
-from txl_tf.published.kinds import XLNETS
+from txl_tf.published.imported_runs import XLNETS
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save
 from txl_tf.published.official_xlnet import BIASES, add_answers, add_layer
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
@@ -74,7 +74,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     stated = {name: config[name] for name in _SHAPED if name in config and name != "untie_r"}
     require_agreement(stated, inferred, where)
     task = _task(config, file, where)
-    kind, notes = XLNETS[task], []
+    run, notes = XLNETS[task], []
     labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
     names = dict(_FREE)
@@ -97,7 +97,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
     settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
-    from_dict(kind.config.groups()["model"], architecture | settings, where)
+    from_dict(run.groups()["model"], architecture | settings, where)
     data = {"bi_data": config["bi_data"]} if task == "permutation_lm" and "bi_data" in config else {}
     if config.get("bi_data") and not data:
         notes.append(
@@ -105,7 +105,9 @@ def open_checkpoint(source: str) -> Checkpoint:
         )
     unstated = tuple(name for name in _MEMORY if not config.get(name))
     own_layout = functools.partial(layout, prefix=prefix)
-    return Checkpoint(file, architecture, settings, {}, own_layout, kind, source, data, labels, tuple(notes), unstated)
+    return Checkpoint(
+        file, architecture, settings, {}, own_layout, run, source, "text", data, labels, tuple(notes), unstated
+    )
 
 
 def _checked_config(source: str) -> tuple[dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""The kinds of models that can be imported: the settings of their runs, and their vocabularies."""
+"""The settings of the runs of imported models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from txl_tf import families
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
-from txl_tf.published import vocabularies
-from txl_tf.published.layout import Checkpoint, ModelKind
+from txl_tf.published.layout import Checkpoint
 from txl_tf.settings.groups import update
 from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 from txl_tf.settings.run import Config
@@ -51,22 +50,19 @@ def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[s
 
 def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
     """A run for the checkpoint's task with the default settings of fine-tuning."""
-    run = checkpoint.kind.config.from_groups({}, checkpoint.file.path)
+    run = checkpoint.config.from_groups({}, checkpoint.file.path)
     return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
 
 
-TRANSFORMER_XL = ModelKind(
-    TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES
-)
+def run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
+    """A run with these fields of the groups "model" and "eval", and with defaults for the others.
+
+    InputError if a setting without a default is not given.
+    """
+    runs: dict[type[Config], Callable[..., Config]]
+    runs = {TransformerXLRunConfig: _transformer_xl_run, XLNetRunConfig: _xlnet_run}
+    return runs.get(checkpoint.config, _head_run)(checkpoint, model, evaluation)
 
 
-def _xlnet(config: type[Config], run: Callable[..., Config]) -> ModelKind:
-    return ModelKind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
-
-
-XLNETS = {XLNetRunConfig.task: _xlnet(XLNetRunConfig, _xlnet_run)} | {
-    task: _xlnet(config, _head_run)
-    for task, config in families.tuned_configs().items()
-    if config.family == XLNetRunConfig.family
-}
-"""The kinds of model by task."""
+XLNETS: dict[str, type[Config]] = {XLNetRunConfig.task: XLNetRunConfig, **families.tuned_configs()}
+"""The settings of XLNets' runs by task."""
