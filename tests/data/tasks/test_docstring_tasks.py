@@ -43,7 +43,7 @@ def only_documented():
 def test_statements_are_those_of_the_functions(tmp_path):
     first = 'def f(x):\n    """Adds."""\n    for y in x:\n        if y:\n            yield y\n'
     code = first + '\n\ndef g():\n    """Gets."""\n    return 1\n'
-    assert list(docstrings.statement_rows([list(functions(code))])) == [
+    assert list(docstrings.statement_rows("train", [code])) == [
         {"text": "Adds.", "label": ["condition", "loop", "yield"]},
         {"text": "Gets.", "label": ["return"]},
     ]

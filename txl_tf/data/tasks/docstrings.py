@@ -39,8 +39,6 @@ from txl_tf.data.tasks.tagged.code_names import tagged_lines
 from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
 
-TASKS = ("match", "answers", "statements", "names", "order")
-
 _STATEMENTS = {
     "condition": ast.If,
     "loop": ast.For | ast.While,
@@ -117,12 +115,12 @@ def functions(text: str) -> Iterator[Function]:
             yield Function(node.name, code, summary, docstring, textwrap.dedent(body), kinds)
 
 
-def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
-    """Rows of "match", from the functions of each file: a docstring's first paragraph as text, a body as text_b.
+def match_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of "match", from the texts of files: a docstring's first paragraph as text, a body as text_b.
 
     The label is "own" or "other".
     """
-    every = [function for file in found for function in file]
+    every = [function for text in texts for function in functions(text)]
     for index, function in enumerate(every):
         draw = _draw(f"{split} {index} {function.name}")
         other = every[(index + 1 + draw % (len(every) - 1)) % len(every)] if len(every) > 1 else function
@@ -130,21 +128,24 @@ def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, An
         if other.docstring != function.docstring:
             docstrings["other"] = other.docstring
         for label, docstring in docstrings.items():
-            summary = docstring.split("\n\n")[0].replace("\n", " ")
-            yield {"text": summary[:_DOCSTRING_CHARS], "text_b": function.body[:_BODY_CHARS], "label": label}
+            text = _first_paragraph(docstring)[:_DOCSTRING_CHARS]
+            yield {"text": text, "text_b": function.body[:_BODY_CHARS], "label": label}
 
 
-def statement_rows(found: list[list[Function]]) -> Iterator[dict[str, Any]]:
-    """Rows of "statements": text is a docstring's first paragraph, label a list; found as for `match_rows`."""
-    for function in (function for file in found for function in file):
-        summary = function.docstring.split("\n\n")[0].replace("\n", " ")
-        yield {"text": summary[:_BODY_CHARS], "label": list(function.statements)}
+def statement_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of "statements": text is a docstring's first paragraph, label a list."""
+    for function in (function for text in texts for function in functions(text)):
+        yield {"text": _first_paragraph(function.docstring)[:_BODY_CHARS], "label": list(function.statements)}
 
 
-def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
-    """Articles of "answers" in SQuAD 2.0's form, one for each file; arguments as of `match_rows`."""
-    for number, every in enumerate(found):
-        file, paragraphs = [function for function in every if len(function.code) <= _CODE_CHARS], []
+def _first_paragraph(docstring: str) -> str:
+    return docstring.split("\n\n")[0].replace("\n", " ")
+
+
+def answer_articles(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Articles of "answers" in SQuAD 2.0's form, one for each file."""
+    for number, text in enumerate(texts):
+        file, paragraphs = [function for function in functions(text) if len(function.code) <= _CODE_CHARS], []
         for start, stop in _chunks(file):
             code = _SEPARATOR.join(function.code for function in file[start:stop])
             # A name that occurs in this code would make a question that may have an answer.
@@ -156,14 +157,15 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
                 if sum(other.name == function.name for other in file[start:stop]) == 1:
                     at = code.index(function.code)
                     at += function.code.index(function.summary)
-                    questions.append(
-                        _question(key, function.name, [{"text": function.summary, "answer_start": at}], False)
-                    )
+                    questions.append((key, function.name, [{"text": function.summary, "answer_start": at}]))
                 if strangers and draw % 3 == 0:
-                    name = strangers[draw // 3 % len(strangers)]
-                    questions.append(_question(f"{key}-other", name, [], True))
-            if questions:
-                paragraphs.append({"context": code, "qas": questions})
+                    questions.append((f"{key}-other", strangers[draw // 3 % len(strangers)], []))
+            asked = [
+                {"id": key, "question": f"What does {name} do?", "answers": answers, "is_impossible": not answers}
+                for key, name, answers in questions
+            ]
+            if asked:
+                paragraphs.append({"context": code, "qas": asked})
         if paragraphs:
             yield {"title": f"{split} {number}", "paragraphs": paragraphs}
 
@@ -177,7 +179,7 @@ def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "order": text is a line of code, label "written" or "exchanged"; arguments as of `name_rows`."""
+    """Rows of "order": text is a line of code, label "written" or "exchanged"."""
     lines = dict.fromkeys(line for text in texts for line in code_lines(text))
     drawn = sorted((_draw(f"{split} {line}"), line) for line in lines)
     for draw, line in drawn[: _LINES["order"][split]]:
@@ -209,6 +211,16 @@ def code_lines(text: str) -> Iterator[str]:
                 first = None
 
 
+TASKS = {
+    "match": match_rows,
+    "answers": answer_articles,
+    "statements": statement_rows,
+    "names": name_rows,
+    "order": order_rows,
+}
+"""For each task a function: (split, texts of its files) -> its rows, or for "answers" articles."""
+
+
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
     """Writes a task's files, {train,valid,test}.json for "answers", .jsonl for others; the examples of each split.
 
@@ -227,22 +239,13 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
         by_split[str(piece.split)].append(text)
     counts, contents = {}, {}
     for split, texts in by_split.items():
-        path = tf.io.gfile.join(directory, split)
-        found = [] if task in _LINES else [list(functions(text)) for text in texts]
-        if task != "answers":
-            made = {
-                "match": match_rows(split, found),
-                "statements": statement_rows(found),
-                "names": name_rows(split, texts),
-                "order": order_rows(split, texts),
-            }
-            rows = list(made[task])
+        rows, path = list(TASKS[task](split, texts)), tf.io.gfile.join(directory, split)
+        if task == "answers":
+            contents[path + ".json"] = json.dumps({"version": "v2.0", "data": rows}) + "\n"
+            counts[split] = sum(len(paragraph["qas"]) for article in rows for paragraph in article["paragraphs"])
+        else:
             contents[path + ".jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
             counts[split] = len(rows)
-        else:
-            articles = list(answer_articles(split, found))
-            contents[path + ".json"] = json.dumps({"version": "v2.0", "data": articles}) + "\n"
-            counts[split] = sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
     for path, content in contents.items():
         if not tf.io.gfile.exists(path) or read_bytes(path) != content.encode():
             require_new(path, "out_dir")
@@ -261,10 +264,6 @@ def _chunks(file: list[Function]) -> Iterator[tuple[int, int]]:
         length = len(function.code) + (length + len(_SEPARATOR) if index > start else 0)
     if file:
         yield start, len(file)
-
-
-def _question(key: str, name: str, answers: list[dict[str, Any]], impossible: bool) -> dict[str, Any]:
-    return {"id": key, "question": f"What does {name} do?", "answers": answers, "is_impossible": impossible}
 
 
 def _draw(name: str) -> int:
