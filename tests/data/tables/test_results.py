@@ -11,8 +11,9 @@ import pytest
 
 from txl_tf.data.tables import held_out, workbooks
 from txl_tf.data.tables.results import is_table, with_results
+from txl_tf.data.tasks.questions import with_found
 from txl_tf.data.tasks.race import RaceQuestion
-from txl_tf.data.tasks.squad import Paragraph, Squad
+from txl_tf.data.tasks.squad import Answer, Paragraph, Squad, SquadQuestion
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import Row, read_table
 from txl_tf.errors import InputError
@@ -172,9 +173,12 @@ def test_parts_of_scores_and_questions():
     rows = [Row(f"text {i}", "", json.dumps(one), "f, line 1") for i, one in enumerate(sets)]
     for part in held_out.parts(rows, 5, 1):
         assert len([i for i in part if "b" in sets[i]]) == 2 and len([i for i in part if "c" in sets[i]]) == 1
-    squad = Squad(tuple(Paragraph(f"text {i // 2}", ()) for i in range(20)), ("misplaced",))
+    asked = [SquadQuestion(str(i), "?", (Answer("text", None, f"data[{i}].answers[0]"),)) for i in range(20)]
+    squad = Squad(tuple(Paragraph(f"text {i // 2}", (question,)) for i, question in enumerate(asked)))
     rest, taken = held_out.parted(squad, held_out.parts(squad, 10, 1)[0])
     assert len(taken.paragraphs) == 2 and taken.paragraphs[0].text == taken.paragraphs[1].text
-    assert len(rest.paragraphs) == 18 and rest.misplaced and not taken.misplaced
+    assert len(rest.paragraphs) == len(rest.misplaced) == 18
+    assert taken.misplaced == tuple(f"data[{one.questions[0].id}].answers[0]" for one in taken.paragraphs)
+    assert not with_found(taken).misplaced  # each part finds its own answers by their text
     questions = [RaceQuestion(f"article {i // 4}", "q", ("a", "b"), 0, "f") for i in range(40)]
     assert all(len({i // 4 for i in part}) == 1 for part in held_out.parts(questions, 10, 1))

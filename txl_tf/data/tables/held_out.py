@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import dataclasses
 import json
 import random
 from collections.abc import Hashable, Sequence
@@ -71,12 +70,10 @@ def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
 
 def parted(rows: Any, numbers: Sequence[int]) -> tuple[Any, Any]:
     """The rows with other numbers than these, and the rows with these numbers; both keep what is known of all."""
-    taken = set(numbers)
-    if isinstance(rows, list):
-        rest = copy.copy(rows)
-        rest[:] = [row for i, row in enumerate(rows) if i not in taken]
-        return rest, type(rows)(rows[i] for i in numbers)
-    every = rows.paragraphs
-    left = tuple(paragraph for i, paragraph in enumerate(every) if i not in taken)
-    part = tuple(every[i] for i in numbers)
-    return dataclasses.replace(rows, paragraphs=left), dataclasses.replace(rows, paragraphs=part, misplaced=())
+    taken, every = set(numbers), getattr(rows, "paragraphs", rows)
+    left, part = [one for i, one in enumerate(every) if i not in taken], [every[i] for i in numbers]
+    if every is not rows:
+        return type(rows)(tuple(left)), type(rows)(tuple(part))
+    rest = copy.copy(rows)
+    rest[:] = left
+    return rest, type(rows)(part)

@@ -57,7 +57,7 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
     """
     vocabulary, data, evaluation = plan.subwords(), plan.config.data, plan.config.eval
     layout = Layout(plan.t_len, data.max_query_len, data.doc_stride)
-    squad, found = with_found(squad) if data.find_answers else (squad, 0)
+    squad, before = with_found(squad) if data.find_answers else squad, len(squad.misplaced)
 
     @functools.cache
     def readings() -> Sequence[QuestionWindows]:
@@ -72,17 +72,18 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
             cut = [one.query_cut if i == 0 else None for one in group for i in range(len(one.windows))]
             yield {name: array for name, array in features.items() if plan.labelled or name not in _TARGETS}, cut
 
-    content = hashlib.sha256(repr(squad).encode("utf-8", "replace")).hexdigest()
+    content = hashlib.sha256(repr(squad.paragraphs).encode("utf-8", "replace")).hexdigest()
     about = {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": plan.labelled}
     made = plan.make(chunks, len(squad.questions), about, timed=TIMED, padded="right")
     remarks = cut_remarks(
         [cut for cut in made.meta if cut is not None], layout.max_query_len, "questions", "max_query_len"
     )
-    remarks += (counted(found, *_FOUND),) if found else ()
-    if squad.misplaced:
+    misplaced = squad.misplaced
+    remarks += (counted(before - len(misplaced), *_FOUND),) if before > len(misplaced) else ()
+    if misplaced:
         advice = "" if data.find_answers else "; --find_answers finds those whose text occurs once in the context"
         remarks += (
-            f"{counted(len(squad.misplaced), *_MISPLACED)} where the file says, such as {squad.misplaced[0]}: a "
+            f"{counted(len(misplaced), *_MISPLACED)} where the file says, such as {misplaced[0]}: a "
             f"question without any other answer is not learned{advice}",
         )
     limits = {"max_answer_len": evaluation.max_answer_len, "n_best": evaluation.n_best}
@@ -93,33 +94,19 @@ _FOUND = "misplaced answer was found by its text", "misplaced answers were found
 _MISPLACED = "answer is not", "answers are not"
 
 
-def with_found(squad: Squad) -> tuple[Squad, int]:
-    """With places for misplaced answers whose texts occur exactly once in their paragraphs; and how many were found.
-
-    `misplaced` keeps the answers without a place.
-    """
-    places, found = iter(squad.misplaced), 0
-    left: list[str] = []
+def with_found(squad: Squad) -> Squad:
+    """With places for misplaced answers whose texts occur exactly once in their paragraphs."""
 
     def placed(answer: Answer, text: str) -> Answer:
-        nonlocal found
-        if answer.start is not None:
-            return answer
-        place, start = next(places), text.find(answer.text)
-        if start < 0 or text.find(answer.text, start + 1) >= 0:
-            left.append(place)
-            return answer
-        found += 1
-        return Answer(answer.text, start)
+        if answer.start is None and 0 <= (start := text.find(answer.text)) == text.rfind(answer.text):
+            return Answer(answer.text, start)
+        return answer
 
-    paragraphs = tuple(
-        Paragraph(
-            paragraph.text,
-            tuple(
-                dataclasses.replace(one, answers=tuple(placed(answer, paragraph.text) for answer in one.answers))
-                for one in paragraph.questions
-            ),
+    paragraphs = []
+    for one in squad.paragraphs:
+        questions = (
+            dataclasses.replace(question, answers=tuple(placed(answer, one.text) for answer in question.answers))
+            for question in one.questions
         )
-        for paragraph in squad.paragraphs
-    )
-    return Squad(paragraphs, tuple(left)), found
+        paragraphs.append(Paragraph(one.text, tuple(questions)))
+    return Squad(tuple(paragraphs))

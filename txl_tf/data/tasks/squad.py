@@ -7,7 +7,6 @@ A flat list is what Hugging Face's datasets write: {"question": .., "context": .
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,15 +18,19 @@ from txl_tf.storage.surrogates import whole
 _REMEDY = "give a file in SQuAD's format"
 
 
-class Answer(typing.NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Answer:
     """A right answer.
 
-    text: as the file has it.
-    start: where it begins in the paragraph, in characters; None if the text is not at the place that the file gives.
+    Attributes:
+        text: as the file has it.
+        start: where it begins in the paragraph, in characters; None if it is misplaced: not where the file says.
+        entry: its entry in the file, such as "data[3].paragraphs[2].qas[0].answers[0]", if it is misplaced.
     """
 
     text: str
     start: int | None
+    entry: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,20 +60,19 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Squad:
-    """The paragraphs of a file.
-
-    Attributes:
-        paragraphs: in the file's order.
-        misplaced: the answers that are not where the file says, such as "data[3].paragraphs[2].qas[0].answers[0]".
-    """
+    """The paragraphs of a file, in its order."""
 
     paragraphs: tuple[Paragraph, ...]
-    misplaced: tuple[str, ...] = ()
 
     @property
     def questions(self) -> list[SquadQuestion]:
         """All questions, in the file's order."""
         return [question for paragraph in self.paragraphs for question in paragraph.questions]
+
+    @property
+    def misplaced(self) -> tuple[str, ...]:
+        """The entries of misplaced answers."""
+        return tuple(one.entry for question in self.questions for one in question.answers if one.start is None)
 
 
 def read_squad(path: str, columns: Columns | None = None, labelled: bool = True) -> Squad:
@@ -104,7 +106,7 @@ def read_squad(path: str, columns: Columns | None = None, labelled: bool = True)
     faults.raise_any()
     if not reader.places:
         raise InputError(f"{path}: there are no questions: {_REMEDY}")
-    return Squad(tuple(paragraphs), tuple(reader.misplaced))
+    return Squad(tuple(paragraphs))
 
 
 def asked(values: Sequence[Mapping[str, str]]) -> Squad:
@@ -123,15 +125,12 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
 class _SquadParser:
     """Reads the objects of a file. An object's place is, for example, "data[3].paragraphs[2]".
 
-    Attributes:
-        places: of the questions, by their ids.
-        misplaced: the places of answers that are not where the file says.
+    `places` has those of the questions, by their ids.
     """
 
     def __init__(self, path: str, labelled: bool, faults: Faults):
         self._path, self._labelled, self._faults = path, labelled, faults
         self.places: dict[str, str] = {}
-        self.misplaced: list[str] = []
 
     def record(self, value: Any, place: str, fields: Fields) -> dict[str, Any]:
         """`value`, checked to be an object with these fields."""
@@ -201,10 +200,8 @@ class _SquadParser:
             start = self.record(answer, own, fields)["answer_start"]
             if not answer["text"].strip():
                 raise self._error(f"{own}.text must not be empty")
-            if start < 0 or not text.startswith(answer["text"], start):
-                start = None
-                self.misplaced.append(own)
-            answers.append(Answer(answer["text"], start))
+            there = start >= 0 and text.startswith(answer["text"], start)
+            answers.append(Answer(answer["text"], start) if there else Answer(answer["text"], None, own))
         if impossible and answers:
             raise self._error(f"{place}.answers must be empty, since is_impossible is true")
         if self._labelled and not impossible and not answers:
