@@ -217,11 +217,11 @@ class Subwords(TokenKind):
         numbers, counts, tokens, read = words.WordNumbers(), words.Counts(), 0, 0
         training = ((len(block), block) for split, block in text.blocks() if split == "train")
         for block_size, ids in words.number_blocks(training, numbers):
-            counts.add("train", ids)
+            counts.add(ids)
             tokens, read = tokens + len(ids), read + block_size
             if tokens > _TRAINING_WORDS:
                 break
-        counted = counts.total(["train"], len(numbers.words))
+        counted = counts.up_to(len(numbers.words))
         found = {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)}
         model, share = train(found, self._vocab_size)
         first = f"the first {tokens - found.get(chr(10), 0):,} words ({read:,} bytes)"

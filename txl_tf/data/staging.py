@@ -15,7 +15,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.data import manifest
-from txl_tf.data.vocabularies import vocabulary_files
+from txl_tf.data.vocabularies import VOCABULARY_FILES
 from txl_tf.errors import InputError
 from txl_tf.storage.files import joined, read_record, write_atomically
 from txl_tf.storage.literal_paths import listed
@@ -91,7 +91,7 @@ def _own_names(directory: str) -> list[str]:
     """The names in a directory that files of a corpus have, in order."""
     if not tf.io.gfile.isdir(directory):
         return []
-    vocabularies = {name + end for name in vocabulary_files() for end in ("", ".partial")}
+    vocabularies = {name + end for name in VOCABULARY_FILES for end in ("", ".partial")}
     return sorted(name for name in listed(directory) if re.fullmatch(_SHARD, name) or name in vocabularies)
 
 

@@ -155,26 +155,21 @@ class WordNumbers:
 
 
 class Counts:
-    """How often each number occurs in each split."""
+    """How often each number occurs."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, np.ndarray] = {}
+        self._counts = np.zeros(0, np.int64)
 
-    def add(self, split: str, numbers: np.ndarray) -> None:
-        """Counts numbers [n] of a split."""
+    def add(self, numbers: np.ndarray) -> None:
+        """Counts numbers [n]."""
         here = np.bincount(numbers)
-        counts = self._counts.get(split, np.zeros(0, np.int64))
-        if len(counts) < len(here):
-            counts = np.concatenate([counts, np.zeros(len(here) * 3 // 2 - len(counts), np.int64)])
-        counts[: len(here)] += here
-        self._counts[split] = counts
+        if len(self._counts) < len(here):
+            self._counts = self.up_to(len(here) * 3 // 2)
+        self._counts[: len(here)] += here
 
-    def total(self, splits: Iterable[str], size: int) -> np.ndarray:
-        """Counts of numbers below `size`, in all these splits."""
-        total = np.zeros(size, np.int64)
-        for counts in (self._counts[split] for split in splits if split in self._counts):
-            total[: len(counts)] += counts[:size]
-        return total
+    def up_to(self, size: int) -> np.ndarray:
+        """The counts of numbers below `size`, int64 [size]."""
+        return np.concatenate([self._counts, np.zeros(size, np.int64)])[:size]
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> Iterator[Result]:

@@ -1,14 +1,15 @@
-"""Vocabularies: one module for each kind, which registers itself, and the registry, which loads all kinds."""
+"""Vocabularies: one module for each kind, and the registry, which loads all kinds."""
 
 from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.byte_level import ByteVocabulary
 from txl_tf.data.vocabularies.character_level import CharVocabulary
-from txl_tf.data.vocabularies.registry import load_vocabulary, unit_of, vocabulary_files, vocabulary_kinds
+from txl_tf.data.vocabularies.registry import VOCABULARY_FILES, load_vocabulary, unit_of
 from txl_tf.data.vocabularies.sentence_pieces import SubwordVocabulary
 from txl_tf.data.vocabularies.word_level import WordVocabulary
 from txl_tf.data.vocabularies.xlnet import XLNetVocabulary
 
 __all__ = [
+    "VOCABULARY_FILES",
     "ByteVocabulary",
     "CharVocabulary",
     "SpecialTokens",
@@ -18,6 +19,4 @@ __all__ = [
     "XLNetVocabulary",
     "load_vocabulary",
     "unit_of",
-    "vocabulary_files",
-    "vocabulary_kinds",
 ]

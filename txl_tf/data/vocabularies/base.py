@@ -57,7 +57,7 @@ class Vocabulary(tf.Module, abc.ABC):
         start_token: the id to condition on if there is no prompt: the token that ends a line in this corpus.
         special: ids of the vocabulary's special tokens. Code that requires one calls `special_token`.
         FILE: the name of the file that it writes; some write none.
-        kind: the class's name in the registry and in `spec`; `registry.register` sets it.
+        kind: the class's name in `registry.KINDS` and in `spec`.
         origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
         options: the class's arguments besides the content of its file, as values of JSON.
     """

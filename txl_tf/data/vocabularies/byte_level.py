@@ -10,12 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary, write_lines
-from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError
 from txl_tf.storage.files import read_lines
 
 
-@register("bytes")
 class ByteVocabulary(Vocabulary):
     """Bytes: all 256 as themselves, or a list of symbols, byte values by id (enwik8).
 
@@ -23,6 +21,7 @@ class ByteVocabulary(Vocabulary):
     listed is encoded as "?" (or as the most frequent symbol if "?" is not listed either).
     """
 
+    kind = "bytes"
     unit = "byte"
     FILE = "vocab.txt"
 

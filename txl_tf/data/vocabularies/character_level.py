@@ -10,16 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary, write_lines
-from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError
 from txl_tf.storage.files import read_lines
 from txl_tf.storage.strict_json import parse_json
 
 
-@register("chars")
 class CharVocabulary(Vocabulary):
     """Unicode characters by id (text8). An unlisted one is encoded as a space, or as id 0 if there is no space."""
 
+    kind = "chars"
     unit = "char"
     FILE = "vocab.txt"
 

@@ -1,41 +1,28 @@
-"""The kinds of vocabularies by name. Each kind registers itself; code that reads a `spec` looks its kind up here."""
+"""The kinds of vocabularies by name, where code that reads a `spec` looks its kind up."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary
+from txl_tf.data.vocabularies.byte_level import ByteVocabulary
+from txl_tf.data.vocabularies.character_level import CharVocabulary
+from txl_tf.data.vocabularies.sentence_pieces import SubwordVocabulary
+from txl_tf.data.vocabularies.word_level import WordVocabulary
+from txl_tf.data.vocabularies.xlnet import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.storage.files import digest
 
-_Kind = TypeVar("_Kind", bound=type[Vocabulary])
-_KINDS: dict[str, type[Vocabulary]] = {}
+_CLASSES = (ByteVocabulary, CharVocabulary, SubwordVocabulary, WordVocabulary, XLNetVocabulary)
+KINDS: dict[str, type[Vocabulary]] = {cls.kind: cls for cls in _CLASSES}
+"""The kinds that `load_vocabulary` knows."""
 
-
-def register(kind: str) -> Callable[[_Kind], _Kind]:
-    """Class decorator: specs with this `kind`, which is new, are loaded by the class's `load(directory, spec)`."""
-
-    def add(cls: _Kind) -> _Kind:
-        if kind in _KINDS:
-            raise ValueError(f"the kind {kind} is taken by {_KINDS[kind].__name__}")
-        _KINDS[kind], cls.kind = cls, kind
-        return cls
-
-    return add
-
-
-def vocabulary_kinds() -> tuple[str, ...]:
-    """The names that `load_vocabulary` knows."""
-    return tuple(_KINDS)
-
-
-def vocabulary_files() -> frozenset[str]:
-    """The names of the files that vocabularies write."""
-    return frozenset(cls.FILE for cls in _KINDS.values() if hasattr(cls, "FILE"))
+VOCABULARY_FILES = frozenset(cls.FILE for cls in _CLASSES)
+"""The names of the files that vocabularies write."""
 
 
 def unit_of(spec: dict[str, Any]) -> str:
@@ -77,6 +64,6 @@ def load_vocabulary(
 
 def _kind_of(spec: dict[str, Any], where: str) -> type[Vocabulary]:
     kind = spec.get("kind")
-    if kind not in _KINDS:
-        raise InputError(f"{where} has a vocabulary of unknown kind {kind!r}: known are {', '.join(_KINDS)}")
-    return _KINDS[kind]
+    if kind not in KINDS:
+        raise InputError(f"{where} has a vocabulary of unknown kind {kind!r}: known are {', '.join(KINDS)}")
+    return KINDS[kind]

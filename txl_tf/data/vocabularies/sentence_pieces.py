@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
-from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places, traced_lines
 from txl_tf.errors import InputError
 from txl_tf.storage.files import read_bytes
@@ -36,10 +35,10 @@ _ANCHOR = "<eop>"  # always a separate piece, at any position in a text
 _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 
 
-@register("sentencepiece")
 class SubwordVocabulary(Vocabulary):
     """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded."""
 
+    kind = "sentencepiece"
     unit = "subword"
     FILE = "sentencepiece.model"
 

@@ -9,12 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart, write_lines
-from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError
 from txl_tf.storage.files import read_lines
 
 
-@register("words")
 class WordVocabulary(Vocabulary):
     """Words between white space. Ends of lines are tokens. Words that are not listed become `unknown`.
 
@@ -29,6 +27,7 @@ class WordVocabulary(Vocabulary):
         lower_case: convert text to lower case first (ptb).
     """
 
+    kind = "words"
     unit = "word"
     FILE = "vocab.txt"
 

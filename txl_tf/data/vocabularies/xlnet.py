@@ -7,14 +7,12 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
 from txl_tf.data.vocabularies.traced_text import TracedText, traced_lines
 from txl_tf.data.vocabularies.xlnet_text import CleanUp
 from txl_tf.errors import InputError
 
 
-@register("xlnet")
 class XLNetVocabulary(SubwordVocabulary):
     """A SentencePiece model used as XLNet's official code uses it.
 
@@ -31,6 +29,7 @@ class XLNetVocabulary(SubwordVocabulary):
         InputError: not a SentencePiece model, or one without XLNet's special pieces.
     """
 
+    kind = "xlnet"
     FILE = "spiece.model"
 
     def __init__(self, model: bytes, lower_case: bool = False, keep_accents: bool = False, remove_space: bool = True):
