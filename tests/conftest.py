@@ -106,5 +106,5 @@ def byte_export(byte_model, tmp_path_factory):
 
     export_dir = str(tmp_path_factory.mktemp("exported") / "model")
     generator = Generator(byte_model.model, byte_model.generator.decoder.reach, jit_compile=False)
-    ServedCausal(generator, byte_model.vocabulary, "byte").save(export_dir)
+    ServedCausal(generator, byte_model.vocabulary).save(export_dir)
     return export_dir

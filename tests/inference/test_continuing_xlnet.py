@@ -50,7 +50,7 @@ def continuation():
 @pytest.fixture(scope="module")
 def export_dir(continuation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export") / "model"
-    ContinuingXLNet(continuation, "subword", lengths=(32,), jit_compile=False).save(str(folder))
+    ContinuingXLNet(continuation, lengths=(32,), jit_compile=False).save(str(folder))
     return folder
 
 

@@ -278,7 +278,7 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     model = random_xlnet.random_xlnet(vocab_size=vocabulary.vocab_size)
     continuation = Continuation(model, vocabulary, jit_compile=False)
-    ContinuingXLNet(continuation, "subword", lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
+    ContinuingXLNet(continuation, lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
     tuned_models.write_model_dir(tmp_path / "tuned", "classification", labels=("bad", "good"))
     trained = load_trained(str(tmp_path / "tuned"))
     export_trained(trained, str(tmp_path / "classify"), jit_compile=False)

@@ -34,7 +34,7 @@ def served(model, tmp_path_factory):
     """A server that runs."""
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
     continuation = Continuation(*model, jit_compile=False)
-    ContinuingXLNet(continuation, "subword", lengths=(32,), jit_compile=False).save(export_dir)
+    ContinuingXLNet(continuation, lengths=(32,), jit_compile=False).save(export_dir)
     with server.started(export_dir) as served:
         yield served
 

@@ -24,13 +24,12 @@ class ContinuingXLNet(ServedXLNet):
 
     Args:
         continuation: the XLNet, as it continues texts.
-        unit: as for `ServedXLNet`.
         options: marker, jit_compile and lengths, as for `ServedXLNet`.
     """
 
-    def __init__(self, continuation: Continuation, unit: str, **options: Any):
-        super().__init__(continuation.model, continuation.vocabulary, unit, **options)
-        self.causal = ServedCausal(continuation.generator, continuation.vocabulary, unit)
+    def __init__(self, continuation: Continuation, **options: Any):
+        super().__init__(continuation.model, continuation.vocabulary, **options)
+        self.causal = ServedCausal(continuation.generator, continuation.vocabulary)
         self.kept = self.causal.kept
 
     def description(self, name: str) -> str:

@@ -154,7 +154,8 @@ class Evaluator:
             "ppl": math.exp(min(loss, 700.0)),
             **self._bits(loss),
             "tokens": tokens,
-            **self._found(tokens),
+            **({"targets": tokens} if self._data.targets is None else {}),
+            "tokens_dropped": 0 if self._data.targets is None else self._data.targets - tokens,
             **self._settings,
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
             **({"loss_by": self._loss_by(sums)} if sums else {}),
@@ -202,11 +203,6 @@ class Evaluator:
             for name, parts in sums.items()
         }
 
-    def _found(self, scored: int) -> dict[str, int]:
-        if self._data.targets is None:
-            return {"targets": scored, "tokens_dropped": 0}
-        return {"tokens_dropped": self._data.targets - scored}
-
 
 def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
     """A line about several lanes of `length` tokens that are shorter than the memory; "" if they are not."""
@@ -253,15 +249,12 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> ScoredBatch:
         if in_place:
-            state = tf.nest.map_structure(as_variable, state)
+            state = tf.nest.map_structure(
+                lambda part: part if isinstance(part, tf.Variable) else tf.Variable(part, trainable=False), state
+            )
         (nll, targets, *bins), new = run_scores(iterator, state, n)
         return ScoredBatch(
             targets.numpy(), nll.numpy(), state if in_place else new, tuple(part.numpy() for part in bins)
         )
 
     return score_steps
-
-
-def as_variable(value: tf.Tensor | tf.Variable) -> tf.Variable:
-    """The variable itself, or a new one with the tensor's value."""
-    return value if isinstance(value, tf.Variable) else tf.Variable(value, trainable=False)

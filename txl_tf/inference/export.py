@@ -36,13 +36,13 @@ def _served(trained: TrainedModel, jit_compile: bool, reach: dict[str, Any]) -> 
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
         int8 = trained.quantize == "int8"
         generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=int8)
-        return ServedCausal(generator, trained.vocabulary, trained.unit)
+        return ServedCausal(generator, trained.vocabulary)
     if isinstance(trained.model, XLNet):
         from txl_tf.inference.causal.left_to_right import Continuation
         from txl_tf.inference.continuing_xlnet import ContinuingXLNet
 
         continuation = Continuation.of(trained, jit_compile, **reach)
-        return ContinuingXLNet(continuation, trained.unit, jit_compile=jit_compile)
+        return ContinuingXLNet(continuation, jit_compile=jit_compile)
     if reach:
         flags = ", ".join(f"--{name}" for name in reach)
         raise InputError(f"{flags}: {families.with_article(trained.config)} is exported without memory")

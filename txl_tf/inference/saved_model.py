@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import json
 import pathlib
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,12 @@ class Served(abc.ABC):
         """The tokens of strings [B], as `with_lengths`, and the vocabulary's start token."""
         start_token = tf.constant(self.vocabulary.start_token, tf.int32)
         return with_lengths(self.vocabulary.encode_tensor(texts)) | {"start_token": start_token}
+
+    def sizes(self) -> str:
+        """A model's sizes as JSON, for `facts`."""
+        config = self.model.config
+        facts = {"vocabulary": config.vocab_size, "unit": self.vocabulary.unit}
+        return json.dumps(facts | {"layers": config.n_layer, "width": config.d_model})
 
     def files(self) -> dict[str, str]:
         """The texts to write beside the SavedModel and README.md, by file name."""

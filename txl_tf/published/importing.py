@@ -117,7 +117,7 @@ def import_checkpoint(
         files = {name: digest(tf.io.gfile.join(folder, name)) for name in names}
         weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model_of_config))
         weights.write(checkpoints.checkpoint_path(folder, 0))
-        learned = model_dirs.ImportedCorpus(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
+        learned = model_dirs.ImportedCorpus(dataset, "imported", vocabulary, vocabulary.spec, files)
         model_dirs.write_description(folder, config, learned)
         if checkpoint.labels:
             model_dirs.write_labels(folder, checkpoint.labels)

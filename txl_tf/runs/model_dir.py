@@ -81,7 +81,6 @@ class TrainedModel:
     config: Config
     vocabulary: Vocabulary
     vocabulary_identity: dict[str, Any]
-    unit: str
     step: int
     labels: tuple[str, ...] = ()
     quantize: str | None = None
@@ -119,7 +118,6 @@ class ImportedCorpus(NamedTuple):
     """The facts about an imported model's corpus that a model_dir records; see Corpus."""
 
     dataset: str
-    unit: str
     fingerprint: str
     vocabulary: Vocabulary
     vocabulary_spec: dict[str, Any]
@@ -135,7 +133,7 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
     corpus.vocabulary.save(model_dir)
     about = {
         "dataset": corpus.dataset,
-        "unit": corpus.unit,
+        "unit": corpus.vocabulary.unit,
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_identity(corpus),
     }
@@ -233,7 +231,7 @@ def load_trained(
     if not steps:
         raise InputError(f"{model_dir} has no checkpoint yet: train until the first save (save_steps)")
     step = chosen_step(model_dir, config, checkpoint)
-    unit, (vocabulary, identity) = read_corpus_facts(model_dir)["unit"], read_vocabulary(model_dir)
+    vocabulary, identity = read_vocabulary(model_dir)
     with host_memory.without_initial_values():  # the checkpoint has all of them
         model = families.make_model(config)
     variables = variables_by_path(model)
@@ -253,7 +251,6 @@ def load_trained(
         config=config,
         vocabulary=vocabulary,
         vocabulary_identity=identity,
-        unit=unit,
         step=step,
         labels=read_labels(model_dir),
         quantize=quantize,

@@ -69,7 +69,7 @@ def test_a_sampler_is_one_entry(added, tmp_path):
         model.generate("x", 30, below=0)
 
     export_dir = tmp_path / "model"
-    ServedCausal(model.generator, model.vocabulary, "byte").save(str(export_dir))
+    ServedCausal(model.generator, model.vocabulary).save(str(export_dir))
     generate = tf.saved_model.load(str(export_dir)).signatures["generate"]
     inputs = generate.structured_input_signature[1]
     assert {"prompts", "max_tokens", "seeds", "stop", *sampling_settings.names()} == set(inputs)

@@ -118,7 +118,7 @@ def test_a_stream_and_a_batch_are_the_text_alone():
 
 def test_a_session_of_the_saved_model_keeps_all_that_the_model_does(generator, texts):
     """The cache that goes out and in holds M slots. Without same_length, too, the model sees no more."""
-    served = ServedCausal(generator, ByteVocabulary(), "byte")
+    served = ServedCausal(generator, ByteVocabulary())
     cache = served.initial_cache(1)
     pieces, cuts = [], []
     for n in (19, 3, 8, 21):  # a call reads whole segments first, then single tokens

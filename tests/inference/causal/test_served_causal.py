@@ -94,7 +94,7 @@ def request(prompts, max_tokens, **options):
 @pytest.fixture(scope="module")
 def export_dir(byte_model, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "model")
-    ServedCausal(byte_model.generator, byte_model.vocabulary, "byte").save(folder)
+    ServedCausal(byte_model.generator, byte_model.vocabulary).save(folder)
     return folder
 
 
@@ -199,7 +199,7 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     stopped = signatures["generate"](**request(["a"], 30, stop=stop))["texts"].numpy()[0]
     assert stopped == free[: min(free.find(string) for string in stop[:2])]
     with pytest.raises(InputError, match="not empty"):
-        ServedCausal(byte_model.generator, byte_model.vocabulary, "byte").save(export_dir)
+        ServedCausal(byte_model.generator, byte_model.vocabulary).save(export_dir)
 
 
 def check_tokens_of_a_stream(address, vocabulary, prompt):
@@ -221,7 +221,7 @@ def test_weights_in_int8_are_in_the_graph(tmp_path):
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
     model.round_to_int8()
     language_model = LanguageModel(model, ByteVocabulary(), int8=True)
-    ServedCausal(language_model.generator, language_model.vocabulary, "byte").save(str(tmp_path / "model"))
+    ServedCausal(language_model.generator, language_model.vocabulary).save(str(tmp_path / "model"))
     served = tf.saved_model.load(str(tmp_path / "model"))
     kept = [variable.dtype for variable in tf.nest.flatten(served.kept) if variable is not None]
     assert kept.count(tf.int8) == (7 if ON_CPU else 0)  # six of the layers, and a table
@@ -247,7 +247,7 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     model = random_model(dataclasses.replace(CONFIG, vocab_size=vocabulary.vocab_size))
     own = LanguageModel(model, vocabulary)
     own.generator = Generator(model, model.config.reach, jit_compile=False)
-    ServedCausal(own.generator, vocabulary, kind).save(str(tmp_path / "model"))
+    ServedCausal(own.generator, vocabulary).save(str(tmp_path / "model"))
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     prompts = ["a rose is", "", "the end\n a rôse"]
     found = signatures["generate"](**request(prompts, 12, seeds=[4, 5, 6]))

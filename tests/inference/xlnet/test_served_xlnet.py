@@ -49,7 +49,7 @@ def model():
 @pytest.fixture(scope="module")
 def export_dir(model, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "model")
-    ServedXLNet(*model, "subword", lengths=LENGTHS, jit_compile=False).save(folder)
+    ServedXLNet(*model, lengths=LENGTHS, jit_compile=False).save(folder)
     return folder
 
 
@@ -199,13 +199,13 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="second text"):
         signatures["encode"](texts=tf.constant(["a"]), second=tf.constant(["a", "b"]))
     with pytest.raises(InputError, match="not empty"):
-        ServedXLNet(*model, "subword", lengths=LENGTHS).save(export_dir)
+        ServedXLNet(*model, lengths=LENGTHS).save(export_dir)
 
 
 @pytest.mark.slow
 def test_a_vocabulary_without_special_tokens_has_no_encode(tmp_path):
     model = random_xlnet(n_layer=1)
-    ServedXLNet(model, ByteVocabulary(), "byte", lengths=(32,)).save(str(tmp_path / "model"))
+    ServedXLNet(model, ByteVocabulary(), lengths=(32,)).save(str(tmp_path / "model"))
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     assert "encode" not in signatures
     readme = (tmp_path / "model" / "README.md").read_text()

@@ -53,7 +53,7 @@ def export_litert(trained: TrainedModel, export_dir: str, **reach: Any) -> int:
     converted = reader.converted(int8=trained.quantize == "int8")
     config, vocabulary = trained.model.config, trained.vocabulary
     shape = [config.n_layer, config.n_head, evaluated_with.mem_len, config.d_head]
-    readme = filled("litert", shape=shape, vocabulary=config.vocab_size, unit=trained.unit, step=trained.step)
+    readme = filled("litert", shape=shape, vocabulary=config.vocab_size, unit=vocabulary.unit, step=trained.step)
     with complete_directory(export_dir) as folder:
         tf.io.gfile.makedirs(folder)
         for name, content in ((MODEL, converted), (TOKENS, tokens_json(vocabulary)), ("README.md", readme)):

@@ -36,15 +36,12 @@ from txl_tf.models.transformer_xl.cached import Cache
 
 
 class ServedCausal(Served):
-    """The graph functions that are exported, and sampling.json with the settings of sampling.
-
-    `unit` is that of a token, such as "byte", for the README.
-    """
+    """The graph functions that are exported, and sampling.json with the settings of sampling."""
 
     readme = "causal"
 
-    def __init__(self, generator: Generator, vocabulary: Vocabulary, unit: str):
-        self.generator, self.vocabulary, self.unit = generator, vocabulary, unit
+    def __init__(self, generator: Generator, vocabulary: Vocabulary):
+        self.generator, self.vocabulary = generator, vocabulary
         self.model, self.kept = generator.model, generator.variables
 
     def facts(self) -> dict[str, Any]:
@@ -52,7 +49,7 @@ class ServedCausal(Served):
         config, reach = self.model.config, self.generator.decoder.reach
         sizes = {
             "vocabulary": config.vocab_size,
-            "unit": self.unit,
+            "unit": self.vocabulary.unit,
             "start_token": self.vocabulary.start_token,
             "layers": config.n_layer,
             "memory": reach.mem_len,

@@ -46,7 +46,7 @@ class ServedTask(Served):
     def __init__(self, trained: TrainedModel, jit_compile: bool = True, lengths: Sequence[int] | None = None):
         config: Any = trained.config
         task, self.config, self.readme = families.fine_tuning_of(config), config, config.task
-        self.unit, self.step = trained.unit, trained.step
+        self.step = trained.step
         self.model, self.vocabulary, self.labels = trained.model, trained.vocabulary, trained.class_names()
         self.threshold = label_threshold(trained.dev_metrics() or {})
         self.lengths = tuple(lengths or config.lengths())
@@ -61,8 +61,7 @@ class ServedTask(Served):
 
     def facts(self) -> dict[str, Any]:
         """See `Served`."""
-        config, data = self.model.config, self.config.data
-        sizes = {"vocabulary": config.vocab_size, "unit": self.unit, "layers": config.n_layer, "width": config.d_model}
+        data = self.config.data
         lengths = {**vars(data), "t_len": self.t_len, "max_qa": MAX_QA}
         pairs = self.config.task != "tagging"
         long = " " + filled("long_texts", **lengths).rstrip() if pairs and getattr(data, "max_segments", 1) > 1 else ""
@@ -72,7 +71,7 @@ class ServedTask(Served):
             **lengths,
             "threshold": f"{self.threshold:.4g}",
             "step": step,
-            "sizes": json.dumps(sizes),
+            "sizes": self.sizes(),
             "labels": labels,
             "long": long,
         }

@@ -12,10 +12,8 @@ Shapes: B texts, T tokens, D the model's width.
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -27,6 +25,7 @@ from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.inference.xlnet.fill_in import ROUND, XLNetTool
+from txl_tf.inference.xlnet.missing_tokens import by_width
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress
 from txl_tf.storage.surrogates import whole
@@ -69,8 +68,8 @@ class Encoder(XLNetTool):
         for name in ("sep", "cls"):
             vocabulary.special_token(name)
         super().__init__(model, vocabulary)
-        self._compile = jit_compile and has_xla()
-        self._functions = functools.cache(self._function)
+        compiled = jit_compile and has_xla()
+        self._encode = by_width(self.encode, lambda t_len: [tf.TensorSpec([None, t_len], tf.int32)] * 2, compiled)
 
     def __call__(
         self,
@@ -111,7 +110,7 @@ class Encoder(XLNetTool):
                 keras.utils.pad_sequences(values.to_list(), t_len, padding=PADDED[padding], value=PADDING)
                 for values in (ids, segments)
             ]
-            hidden, pooled = self._functions(t_len)(*map(tf.constant, padded))
+            hidden, pooled = self._encode(*map(tf.constant, padded))
             encoded.pooled[start : start + batch_size] = pooled[pool].numpy()
             for row, states, tokens in zip(ids.to_list(), hidden.numpy(), padded[0], strict=True):
                 encoded.ids.append(np.array(row, np.int32))
@@ -137,7 +136,3 @@ class Encoder(XLNetTool):
             "first": tf.gather(hidden, first, batch_dims=1),
             "mean": tf.reduce_sum(hidden * real, axis=1) / tf.reduce_sum(real, axis=1),
         }
-
-    def _function(self, t_len: int) -> Any:
-        signature = [tf.TensorSpec([None, t_len], tf.int32)] * 2
-        return tf.function(self.encode, input_signature=signature, jit_compile=self._compile, autograph=False)

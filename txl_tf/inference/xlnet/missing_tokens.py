@@ -83,7 +83,7 @@ class Filler(tf.Module):
             rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
             return [*rows, number, tf.TensorSpec([None], tf.string)]
 
-        self.search, self.score = _by_width(self.search, search_specs), _by_width(self.score, score_specs)
+        self.search, self.score = by_width(self.search, search_specs), by_width(self.score, score_specs)
 
     def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of the tokens at unknown positions.
@@ -296,12 +296,12 @@ class Filler(tf.Module):
 _AT_ONCE = 8
 
 
-def _by_width(function: Callable[..., Any], specs: Callable[[int], list[Any]]) -> Any:
+def by_width(function: Callable[..., Any], specs: Callable[[int], list[Any]], jit_compile: bool | None = None) -> Any:
     """The function, traced once for each T of its first argument [B, T], by specs(T): for any texts and settings."""
 
     @functools.cache
     def traced(t_len: int) -> Any:
-        return tf.function(function, input_signature=specs(t_len), autograph=False)
+        return tf.function(function, input_signature=specs(t_len), jit_compile=jit_compile, autograph=False)
 
     return lambda ids, *others, **named: traced(ids.shape[1])(ids, *others, **named)
 

@@ -13,7 +13,6 @@ The model is traced for a few lengths. A batch uses the smallest one that its lo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +37,6 @@ class ServedXLNet(Served):
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
-        unit: the unit of a token, such as "subword", for the README.
         marker: how a blank is written.
         jit_compile: whether the model is compiled where it runs.
         lengths: row lengths in tokens, ascending, such as LENGTHS.
@@ -50,12 +48,11 @@ class ServedXLNet(Served):
         self,
         model: XLNet,
         vocabulary: Vocabulary,
-        unit: str,
         marker: str = MARKER,
         jit_compile: bool = True,
         lengths: Sequence[int] = LENGTHS,
     ):
-        self.model, self.vocabulary, self.unit = model, vocabulary, unit
+        self.model, self.vocabulary = model, vocabulary
         self.lengths = tuple(lengths)
         self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
@@ -63,9 +60,7 @@ class ServedXLNet(Served):
 
     def facts(self) -> dict[str, Any]:
         """See `Served`."""
-        config = self.model.config
-        sizes = {"vocabulary": config.vocab_size, "unit": self.unit, "layers": config.n_layer, "width": config.d_model}
-        return {"sizes": json.dumps(sizes), "longest": self.lengths[-1], "marker": self.fill_in.marker}
+        return {"sizes": self.sizes(), "longest": self.lengths[-1], "marker": self.fill_in.marker}
 
     def description(self, name: str) -> str:
         """See `Served`; without the lines about `encode` if there is none."""
