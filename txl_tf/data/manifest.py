@@ -155,9 +155,7 @@ class Corpus:
 
     def check_sizes(self) -> None:
         """Raises InputError if a shard is missing or its size differs from the manifest."""
-        with concurrent.futures.ThreadPoolExecutor(
-            32
-        ) as pool:  # a request to a bucket is slow, and there may be a thousand shards
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow; shards may be many
             list(pool.map(self._check_size, self.shards()))
 
     def _check_size(self, shard: Shard) -> None:

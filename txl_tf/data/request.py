@@ -123,8 +123,7 @@ class Settings:
     @property
     def written_passes(self) -> int:
         """How many copies of the training text are written."""
-        words = self.vocab == "words" or (self.vocab is None and self.corpus is not None)
-        return (self.passes or (self.corpus.passes if self.corpus else 1)) if words else 1
+        return self.passes or (self.corpus.passes if self.corpus and self.vocab in (None, "words") else 1)
 
 
 def _read_words(path: str) -> list[str]:

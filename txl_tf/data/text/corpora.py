@@ -72,13 +72,11 @@ class PublishedCorpus:
         if tf.io.gfile.isdir(source):
             found = [path for path in sources.find_files(source) if not archives.is_archive(path)]
             zipped = [path for path in sources.find_files(source) if path.endswith(".gz")]
-            zipped = [_copied(path, work_dir) if "://" in path else path for path in zipped]
-            found += [member for path in zipped for member in archives.extract(path, pattern, work_dir)]
+            found += [inner for path in zipped for inner in archives.extract(_local(path, work_dir), pattern, work_dir)]
         elif not tf.io.gfile.exists(source):
             raise InputError(f"{source} not found: give the {self.published.name} from {self.published.urls[0]}")
         elif archives.is_archive(source):
-            if "://" in source:
-                source = _copied(source, work_dir)
+            source = _local(source, work_dir)
             if os.path.getsize(source) != self.published.bytes:
                 logging.warning("%s is not the published %s: it has another length", source, self.published.name)
             found = archives.extract(source, pattern, work_dir)
@@ -108,8 +106,10 @@ class PublishedCorpus:
         return sources.TextSource(tuple(pieces), inner="article" if self.articles else "")
 
 
-def _copied(path: str, directory: str) -> str:
-    """A local copy of a remote file."""
+def _local(path: str, directory: str) -> str:
+    """The path of a local file, or of the copy of a remote one."""
+    if "://" not in path:
+        return path
     copy = os.path.join(directory, path.rsplit("/", 1)[-1])
     tf.io.gfile.copy(path, copy, overwrite=True)
     return copy

@@ -84,21 +84,15 @@ def _download(url: str, partial: str, size: int, pause: float) -> None:
     while (start := os.path.getsize(partial) if os.path.exists(partial) else 0) < size:
         try:
             _download_from(url, partial, start, size)
-            continue
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise
-            reason: OSError | http.client.HTTPException = error
         except (OSError, http.client.HTTPException) as error:
-            reason = error
-        if isinstance(getattr(reason, "reason", None), socket.gaierror):
-            raise reason  # unknown host or no network: another attempt does not help
-        gained = os.path.exists(partial) and os.path.getsize(partial) > start
-        failures = 0 if gained else failures + 1
-        if failures == _TRIES:
-            raise reason
-        logging.warning("%s: %s; another attempt follows", url, reason)
-        time.sleep(pause * 2**failures)
+            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
+            unreachable = isinstance(getattr(error, "reason", None), socket.gaierror)  # unknown host, or no network
+            gained = os.path.exists(partial) and os.path.getsize(partial) > start
+            failures = 0 if gained else failures + 1
+            if refused or unreachable or failures == _TRIES:
+                raise
+            logging.warning("%s: %s; another attempt follows", url, error)
+            time.sleep(pause * 2**failures)
 
 
 def _download_from(url: str, partial: str, start: int, size: int) -> None:

@@ -226,16 +226,12 @@ def find_files(source: str) -> list[str]:
         InputError: there is no file, something is not a file, or a name is not UTF-8.
     """
     try:
-        return _found(source)
+        if tf.io.gfile.isdir(source):
+            found = [path for path in _files_below(source) if not path.rsplit("/", 1)[-1].startswith(".")]
+        else:
+            found = [path for path in matches(source) if not tf.io.gfile.isdir(path)]
     except (UnicodeDecodeError, UnicodeEncodeError) as error:  # from a folder's list; from a pattern's
         raise InputError(f"a file at {source} has a name that is not UTF-8 ({error.object!r}): rename it") from error
-
-
-def _found(source: str) -> list[str]:
-    if tf.io.gfile.isdir(source):
-        found = [path for path in _files_below(source) if not path.rsplit("/", 1)[-1].startswith(".")]
-    else:
-        found = [path for path in matches(source) if not tf.io.gfile.isdir(path)]
     if not found:
         raise InputError(f"no text found at {source}: give --source=FILE, a directory or a quoted glob")
     for path in found:

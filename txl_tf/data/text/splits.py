@@ -10,11 +10,7 @@ from txl_tf.errors import InputError
 SPLITS = ("train", "valid", "test")
 WORDS = {
     "train": "train",
-    "valid": "valid",
-    "val": "valid",
-    "validation": "valid",
-    "dev": "valid",
-    "eval": "valid",
+    **dict.fromkeys(("valid", "val", "validation", "dev", "eval"), "valid"),
     "test": "test",
 }
 """The words that name a split, with the split."""

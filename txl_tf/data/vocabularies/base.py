@@ -60,6 +60,7 @@ class Vocabulary(tf.Module, abc.ABC):
         kind: the class's name in `registry.KINDS` and in `spec`.
         origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
         options: the class's arguments besides the content of its file, as values of JSON.
+        ignores_space: whether line breaks, tabs and runs of spaces in the texts of a task are read as one space.
     """
 
     FILE: str
@@ -70,6 +71,7 @@ class Vocabulary(tf.Module, abc.ABC):
     kind: str
     origin: str | None = None
     options: Mapping[str, Any] = MappingProxyType({})
+    ignores_space: bool = True
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -120,11 +122,6 @@ class Vocabulary(tf.Module, abc.ABC):
     @abc.abstractmethod
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """As `decode`, in TensorFlow ops: ids, RaggedTensor or Tensor [B, T], and strings [B] or [] -> strings [B]."""
-
-    @property
-    def ignores_space(self) -> bool:
-        """Whether line breaks, tabs and runs of spaces in the texts of a task are read as one space."""
-        return True
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.

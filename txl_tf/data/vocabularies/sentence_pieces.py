@@ -36,7 +36,11 @@ _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 
 
 class SubwordVocabulary(Vocabulary):
-    """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded."""
+    """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded.
+
+    Attributes:
+        pieces: the pieces by id, as SentencePiece writes them: str [V].
+    """
 
     kind = "sentencepiece"
     unit = "subword"
@@ -50,17 +54,17 @@ class SubwordVocabulary(Vocabulary):
         try:
             self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(model)
             self.vocab_size = int(self._tokenizer.vocab_size())
-            pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
+            names = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
             raise InputError("not a SentencePiece model: give one, such as spiece.model") from error
         # No list or dict may be an attribute: tf.Module would wrap and track every piece.
-        self._names = np.array([piece.decode() for piece in pieces], dtype=object)
-        self._texts = np.array([_text(name) for name in self._names], dtype=object)
-        id_of = dict(zip(self._names, range(self.vocab_size), strict=True))
+        self.pieces = np.array([name.decode() for name in names], dtype=object)
+        self._texts = np.array([_text(piece) for piece in self.pieces], dtype=object)
+        id_of = dict(zip(self.pieces, range(self.vocab_size), strict=True))
         self.special = SpecialTokens(**{field: id_of.get(piece) for field, piece in SPECIAL_PIECES.items()})
         self._anchor = id_of.get(_ANCHOR)
         newline, letter = (self._tokenizer.tokenize([text])[0].numpy() for text in ("\n", "a"))
-        self._adds_space = len(letter) > 0 and self._names[letter[0]].startswith(SPACE)
+        self._adds_space = len(letter) > 0 and self.pieces[letter[0]].startswith(SPACE)
         self.start_token = int(newline[-1]) if len(newline) else 0
         # The graph for places, for each tokenizer. As an attribute, a tf.function would be saved in a SavedModel.
         self._placing = functools.lru_cache(maxsize=1)(lambda tokenizer: self._trace_places())
@@ -76,11 +80,6 @@ class SubwordVocabulary(Vocabulary):
 
                 self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
         return self._made_tokenizer
-
-    @property
-    def pieces(self) -> np.ndarray:
-        """The pieces by id, as SentencePiece writes them: str [V]."""
-        return self._names
 
     @staticmethod
     def read(path: str) -> bytes:
@@ -203,7 +202,7 @@ class SubwordVocabulary(Vocabulary):
 
     def describe(self, token: int) -> str:
         """See Vocabulary; control pieces are shown by their names."""
-        name = self._names[token]
+        name = self.pieces[token]
         return name if name in _CONTROL_PIECES else super().describe(token)
 
 

@@ -41,7 +41,7 @@ class XLNetVocabulary(SubwordVocabulary):
                 "give XLNet's spiece.model, or use the model with --vocab=sentencepiece"
             )
         self._clean_up = CleanUp(lower_case, keep_accents, remove_space)
-        self.options = dataclasses.asdict(self._clean_up)
+        self.options, self.ignores_space = dataclasses.asdict(self._clean_up), remove_space
         self._replacements, self._replacement_ends = self._comma_rule()
         self._replacement_counts = np.diff(self._replacement_ends, prepend=0)
         self.start_token = self.special_token("end_of_document")
@@ -49,10 +49,6 @@ class XLNetVocabulary(SubwordVocabulary):
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         lines = tf.strings.split(strings, "\n")
         return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
-
-    @property
-    def ignores_space(self) -> bool:
-        return self._clean_up.remove_space
 
     def _lines(self, text: bytes) -> list[bytes]:
         """The lines of a text without newlines."""
@@ -93,14 +89,13 @@ class XLNetVocabulary(SubwordVocabulary):
         letters = np.full(self.vocab_size, -1, np.int32)
         first, last = np.zeros([2, len(self._replacements)], np.int32)
         for token in np.flatnonzero(self._replacement_counts > 1):
-            place = slice(
-                self._replacement_ends[token] - self._replacement_counts[token], self._replacement_ends[token]
-            )
+            end = self._replacement_ends[token]
+            place = slice(end - self._replacement_counts[token], end)
             parts = self._replacements[place]
             unknown = parts == self.special.unknown
             if unknown.sum() <= 1:
-                letters[token] = len(self._names[token].replace(SPACE, ""))
-                lengths = np.array([len(self._names[part].replace(SPACE, "")) for part in parts])
+                letters[token] = len(self.pieces[token].replace(SPACE, ""))
+                lengths = np.array([len(self.pieces[part].replace(SPACE, "")) for part in parts])
                 lengths[unknown] = letters[token] - lengths[~unknown].sum()
                 last[place] = np.cumsum(lengths)
                 first[place] = last[place] - lengths
@@ -108,14 +103,14 @@ class XLNetVocabulary(SubwordVocabulary):
 
     def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
         """The ids that replace each id, as (ids, end of each id's row). Most ids are replaced by themselves."""
-        id_of: dict[str, int] = dict(zip(self._names, range(self.vocab_size), strict=True))
+        id_of: dict[str, int] = dict(zip(self.pieces, range(self.vocab_size), strict=True))
         unknown = self.special_token("unknown")
         rows = [[token] for token in range(self.vocab_size)]
-        for token, piece in enumerate(self._names):
+        for token, piece in enumerate(self.pieces):
             if piece[-1:] != "," or not piece[-2:-1].isdigit():
                 continue
             before = self._tokenizer.tokenize([piece[:-1].replace(SPACE, "")])[0].numpy().tolist()
-            first = self._names[before[0]]
+            first = self.pieces[before[0]]
             if not piece.startswith(SPACE) and first.startswith(SPACE):
                 # SentencePiece added a space at the start, which the text does not have.
                 rest = [id_of.get(first[1:], unknown)] if len(first) > 1 else []
