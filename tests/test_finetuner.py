@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import types
 
 import numpy as np
 import processes
@@ -416,3 +417,18 @@ def test_steps_follow_from_the_number_of_examples():
     assert finetuner._counts(config, {}, 268) == few
     many = {"train_steps": 1875, "warmup_steps": 187, "eval_steps": 625, "save_steps": 625, "log_steps": 62}
     assert finetuner._counts(config, {}, 10_000) == many
+
+
+def test_a_fold_may_have_a_metric_that_is_no_number(capsys):
+    """The correlation of equal scores: with it neither the mean nor the deviation is known."""
+    config = families.tuned_configs()["regression"].from_groups({}, "here")
+    found = [{"seed": 1, "step": 2, "loss": 0.5, "collapsed": None, "examples": 3, "metrics": {"pearson": value}}
+             for value in (0.25, float("nan"))]  # fmt: skip
+
+    def make(i):
+        return types.SimpleNamespace(config=config, _say=lambda: None, _run_one=lambda folder, seed: found[i])
+
+    line = finetuner.cross_validate(make, "runs", 2, 1)
+    assert (line["loss"], line["loss_std"], line["pearson"], line["pearson_std"]) == (0.5, 0.0, None, None)
+    assert [run["pearson"] for run in line["runs"]] == [0.25, None] and line["examples"] == 6
+    assert "2 folds: pearson nan, standard deviation nan" in capsys.readouterr().out

@@ -159,15 +159,7 @@ class Finetuner:
         seeds = tuple(seeds) or (self.config.train.seed,)
         if len(set(seeds)) < len(seeds):
             raise InputError(f"--seeds={','.join(map(str, seeds))} names a seed twice")
-        if self._said:
-            print(self._said, flush=True)
-        for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
-            for remark in examples.remarks:
-                print(f"{name}: {remark}", flush=True)
-        if few := few_updates(self.config, self.corpus.train.learned):
-            print(few, flush=True)
-        if self.corpus.labels and self.config.task != "multi_label":
-            print(f"train: {imbalance(self.corpus.labels, self.corpus.train.known_labels())}", flush=True)
+        self._say()
         results = []
         for seed in seeds:
             folder = model_dir if len(seeds) == 1 else tf.io.gfile.join(model_dir, f"seed-{seed}")
@@ -178,6 +170,18 @@ class Finetuner:
         if len(seeds) > 1:
             _say_spread(self.config, line, f"{len(seeds)} seeds")
         return line
+
+    def _say(self) -> None:
+        """Prints what is to be known of the examples."""
+        said = [self._said] if self._said else []
+        for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
+            said += [f"{name}: {remark}" for remark in examples.remarks]
+        if few := few_updates(self.config, self.corpus.train.learned):
+            said.append(few)
+        if self.corpus.labels and self.config.task != "multi_label":
+            said.append(f"train: {imbalance(self.corpus.labels, self.corpus.train.known_labels())}")
+        for line in said:
+            print(line, flush=True)
 
     def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
         """Trains one run; its evaluation on dev with the smallest error."""
@@ -251,10 +255,8 @@ def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int,
     for i in range(folds):
         tuner, folder = make(i), tf.io.gfile.join(model_dir, f"fold-{i + 1}")
         print(f"fold {i + 1}: {folder}", flush=True)
-        line = tuner.run(folder, (seed,))
-        names = {"seed", "step", "loss", "collapsed"}
-        metrics = {name: value for name, value in line.items() if name not in {"task", "split", "examples"} | names}
-        results.append({name: line[name] for name in (*names, "examples")} | {"metrics": metrics, "fold": i + 1})
+        tuner._say()
+        results.append(tuner._run_one(folder, seed) | {"fold": i + 1})
     line = summary(tuner.config, results)
     _say_spread(tuner.config, line, f"{folds} folds")
     return line | {"examples": sum(result["examples"] for result in results)}
@@ -292,7 +294,7 @@ def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, A
     for name in names:
         values = [run[name] for run in runs]
         line[name] = _finite(statistics.fmean(values))
-        line[f"{name}_std"] = _finite(statistics.stdev(values))
+        line[f"{name}_std"] = statistics.stdev(values) if all(map(math.isfinite, values)) else None
     return line | {"runs": [{name: _finite(value) for name, value in run.items()} for run in runs]}
 
 
