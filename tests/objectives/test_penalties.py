@@ -10,8 +10,7 @@ from small_run import change
 
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.objectives import penalties
-from txl_tf.objectives.causal_lm import CausalLM
+from txl_tf.objectives.causal_lm import CausalLM, activation_penalty, slowness_penalty
 from txl_tf.training.step import loss_and_gradients
 
 ALPHA, BETA = 0.2, 0.1
@@ -28,9 +27,9 @@ def expected(hidden, raw, counted):
 def test_sums_equal_numpy(rng):
     hidden, raw = rng.normal(size=[2, 3, 5, 4])
     counted = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
-    found = ALPHA * penalties.activation(hidden, counted), BETA * penalties.slowness(raw, counted)
+    found = ALPHA * activation_penalty(hidden, counted), BETA * slowness_penalty(raw, counted)
     np.testing.assert_allclose(found, expected(hidden, raw, counted), rtol=1e-12)
-    assert float(penalties.slowness(raw[:, :1], counted[:, :1])) == 0  # no neighbours
+    assert float(slowness_penalty(raw[:, :1], counted[:, :1])) == 0  # no neighbours
 
 
 @pytest.mark.parametrize("ext_len", [0, 3])

@@ -20,13 +20,38 @@ from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.objectives import penalties
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch, State
+from txl_tf.ops.plain import accurate_dtype
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
 
-_PENALTIES = {"activation_penalty": penalties.activation, "slowness_penalty": penalties.slowness}
+
+def activation_penalty(hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    """The mean square of the states [B, T, D] that are counted, bool [B, T], times their number: a scalar.
+
+    It is float32 if hidden is in bfloat16 (Merity et al. 2017, arXiv 1708.01009).
+    """
+    return tf.reduce_sum(tf.where(counted, _mean_squares(hidden), 0))
+
+
+def slowness_penalty(hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    """The mean square of the differences between neighbours in time, times the number of counted states.
+
+    Both neighbours must be counted. Arguments, result and source as for `activation_penalty`.
+    """
+    squares = _mean_squares(hidden[:, 1:] - hidden[:, :-1])
+    pairs = counted[:, 1:] & counted[:, :-1]
+    states, differences = (tf.reduce_sum(tf.cast(which, squares.dtype)) for which in (counted, pairs))
+    return tf.reduce_sum(tf.where(pairs, squares, 0)) * tf.math.divide_no_nan(states, differences)
+
+
+def _mean_squares(x: tf.Tensor) -> tf.Tensor:
+    """[B, T, D] -> [B, T]."""
+    return tf.reduce_mean(tf.cast(x, accurate_dtype(x.dtype)) ** 2, axis=-1)
+
+
+_PENALTIES = {"activation_penalty": activation_penalty, "slowness_penalty": slowness_penalty}
 
 
 class CausalLM(Objective):
