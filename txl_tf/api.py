@@ -22,7 +22,7 @@ from txl_tf import families
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.tables.frames import is_frame, refuse_paths, table_of, with_predictions
 from txl_tf.data.tables.results import as_columns
-from txl_tf.data.tasks.table_files import Columns, Table
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
@@ -275,7 +275,7 @@ class Model:
             if columns is not None:
                 raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
             return self._predicted("predict", inputs)
-        found = self._of_table("predict", table_of(inputs), columns, False)
+        found = self._of_table("predict", inputs, columns, False)
         rows = zip(found.rows, found.predictions, strict=True)
         return with_predictions(inputs, {row.line: as_columns(prediction) for row, prediction in rows})
 
@@ -315,8 +315,7 @@ class Model:
                 raise InputError(
                     f"split={split!r} names a part of a corpus, and this model is evaluated on a file: omit it"
                 )
-            table = None if isinstance(data, str) else table_of(data)
-            found = self._of_table("predict", data if table is None else table, columns, True)
+            found = self._of_table("predict", data, columns, True)
             if found.doubt:
                 print(found.doubt, file=sys.stderr)
             result = found.metrics
@@ -333,10 +332,11 @@ class Model:
         with reported("evaluating", " segments", shown=self._progress) as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
 
-    def _of_table(self, ability: str, table: Any, columns: Any, labelled: bool) -> Predicted:
-        """The predictions for a file or a Table."""
-        if not isinstance(table, (str, Table)):
-            raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(table)[:40]!r}")
+    def _of_table(self, ability: str, data: Any, columns: Any, labelled: bool) -> Predicted:
+        """The predictions for a file or a table, which may be a value of Python."""
+        table = data if isinstance(data, str) else table_of(data)
+        if table is None:
+            raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(data)[:40]!r}")
         tool: Predictor = self._tool(ability)
         with reported("evaluating" if labelled else "predicting", " batches", shown=self._progress) as report:
             return tool.predict_file(table, columns, labelled=labelled, progress=report)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import os
 import stat
+import types
+from typing import Any
 
 from txl_tf.errors import InputError, one_line
 
@@ -23,6 +25,15 @@ def check_file(path: str, remedy: str = "") -> None:
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
         raise InputError(f"{path} is {kind}, not a file: {remedy or 'give a file'}")
+
+
+def functions_for(path: str) -> Any:
+    """`exists`, `isdir` and `walk` for a path: those of Python for a local one, or else those of TensorFlow."""
+    if "://" not in path:
+        return types.SimpleNamespace(exists=os.path.exists, isdir=os.path.isdir, walk=os.walk)
+    import tensorflow as tf
+
+    return tf.io.gfile
 
 
 def without_links_back(path: str) -> str:

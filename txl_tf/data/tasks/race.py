@@ -8,7 +8,6 @@ One error lists all faults of a file or folder.
 from __future__ import annotations
 
 import dataclasses
-import os
 import string
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from txl_tf.counted import counted
 from txl_tf.data.tasks.table_files import Columns, json_lines, read_file_text
 from txl_tf.errors import Faults, InputError
+from txl_tf.storage.local_files import functions_for
 from txl_tf.storage.strict_json import check_record, parse_json
 from txl_tf.storage.surrogates import whole
 
@@ -48,24 +48,17 @@ def read_race(path: str, columns: Columns | None = None, answered: bool = True) 
     """
     columns, faults, found = columns or Columns(), Faults(path), []
     columns.require_no_table("RACE's folders or JSON lines")
-    for line, value, where in (
-        _folder(path, answered, columns.encoding, faults) if is_folder(path) else _lines(path, columns.encoding, faults)
-    ):
+    if functions_for(path).isdir(path):
+        questions = _folder(path, answered, columns.encoding, faults)
+    else:
+        questions = _lines(path, columns.encoding, faults)
+    for line, value, where in questions:
         with faults.noted(line):
             found.append(_question(value, where, answered))
     faults.raise_any()
     if not found:
         raise InputError(f"{path} has no questions: give RACE's folder (train, dev, test) or JSON lines")
     return _with_equal_options(found)
-
-
-def is_folder(path: str) -> bool:
-    """Whether a path is a folder; local paths are checked without TensorFlow."""
-    if "://" not in path:
-        return os.path.isdir(path)
-    import tensorflow as tf
-
-    return bool(tf.io.gfile.isdir(path))
 
 
 def question_rows(values: Sequence[dict[str, Any]]) -> list[RaceQuestion]:
@@ -99,27 +92,14 @@ def _lines(path: str, encoding: str, faults: Faults) -> Iterator[tuple[int, dict
 
 def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:
     """The questions of a folder, in its order, and their places."""
-    for folder, files in _walk(path):
-        for name in sorted(files, key=_numbered):
-            if not name.endswith((".txt", ".json")):
-                continue
+    for folder, files in sorted((folder.rstrip("/"), files) for folder, _, files in functions_for(path).walk(path)):
+        for name in sorted((name for name in files if name.endswith((".txt", ".json"))), key=_numbered):
             file, questions = f"{folder}/{name}", []
             with faults.noted():
                 value = parse_json(read_file_text(file, encoding), file, "copy it again")
                 questions = _questions_of(check_record(value, file, {}, "copy it again"), file, answered)
             for i, one in enumerate(questions, 1):
                 yield 0, one, f"{file}, question {i}"
-
-
-def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Each folder at and below a path, and the names of its files; local ones without TensorFlow."""
-    if "://" in path:
-        import tensorflow as tf
-
-        walk = tf.io.gfile.walk
-    else:
-        walk = os.walk
-    yield from sorted((folder.rstrip("/"), files) for folder, _, files in walk(path))
 
 
 def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -22,8 +23,11 @@ from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.settings.groups import Group, setting
-from txl_tf.storage.local_files import check_encoding, read_local
-from txl_tf.storage.strict_json import check_record, parse_json
+from txl_tf.storage.local_files import check_encoding, functions_for, read_local
+from txl_tf.storage.strict_json import Fields, check_record, parse_json
+
+COLUMNS_FILE = "columns.json"
+"""The file of a model_dir that has the columns of the table that the model learned from."""
 
 SEPARATORS = (",", ";", "\t", "|")
 """The separators that are tried for a file if none is given."""
@@ -103,6 +107,29 @@ class Columns(Group):
         for field in dataclasses.fields(self):
             if field.name != "encoding" and self.named(field.name):
                 raise InputError(f"--{field.name} is for tables, and this task reads {what}: omit it")
+
+
+def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, labelled: bool) -> Columns:
+    """How a table is read: with the given columns, and otherwise those of the table that a model learned from.
+
+    `given` is Columns with nothing left open, or a dict as for `Columns.of`. Only a `labelled` table needs the label's
+    column.
+
+    Raises:
+        InputError: a field is unknown or not possible, or the model's columns cannot be read.
+    """
+    if isinstance(given, Columns):
+        return given
+    path, remedy = os.path.join(model_dir, COLUMNS_FILE), "copy the model_dir again"
+    own = Columns.fields_of(given or {})
+    known: dict[str, Any] = {}
+    fields: Fields = {name: type(value) for name, value in Columns().names.items()}
+    if functions_for(path).exists(path):
+        found = check_record(parse_json(read_data(path), path, remedy), path, fields, remedy)
+        known = {name: found[name] for name in fields}  # a newer version's file may have more
+    if not labelled and Columns().label_column not in (known | own).values():
+        known.pop("label_column", None)
+    return Columns(**known | own)
 
 
 @dataclasses.dataclass(frozen=True)

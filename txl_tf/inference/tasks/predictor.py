@@ -31,9 +31,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.data.tables.learned_columns import table_columns
 from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
-from txl_tf.data.tasks.table_files import Columns, Table
+from txl_tf.data.tasks.table_files import Columns, Table, table_columns
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import TaskReader, no_better, task_result, what_to_try

@@ -128,13 +128,9 @@ class ServedTask(Served):
     def choose(self, articles: tf.Tensor, questions: tf.Tensor, options: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `choose`: the most likely option of each question; see README."""
         rows, count = tf.shape(options, tf.int64)[0], tf.shape(options, tf.int64)[1]
-        same = [
-            tf.debugging.assert_equal(tf.size(given, tf.int64), rows, "give an article and options for each question")
-            for given in (articles, questions)
-        ]
-        with tf.control_dependencies(same):
-            flat = tf.reshape(options, [-1])
-        texts = encode(self.vocabulary, with_options(tf.repeat(questions, count), flat))
+        for given in (articles, questions):
+            options = _checked(options, tf.size(given, tf.int64), rows, "give an article and options for each question")
+        texts = encode(self.vocabulary, with_options(tf.repeat(questions, count), tf.reshape(options, [-1])))
         first = encode(self.vocabulary, tf.repeat(articles, count))
         found = self._outputs(*join(self.vocabulary, *cut_article(first, texts, self.t_len)), tf.cast(count, tf.int32))
         probabilities = tf.exp(found["log_probs"])
@@ -190,9 +186,7 @@ class ServedTask(Served):
         }
 
     def _windows(self, questions: tf.Tensor, contexts: tf.Tensor) -> answer_graph.Windows:
-        same = tf.debugging.assert_equal(tf.size(questions), tf.size(contexts), "give a context for each question")
-        with tf.control_dependencies([same]):
-            questions = tf.identity(questions)
+        questions = _checked(questions, tf.size(questions), tf.size(contexts), "give a context for each question")
         data = self.config.data
         layout = Layout(data.tgt_len, data.max_query_len, data.doc_stride)
         return answer_graph.windows(self._encode, questions, contexts, layout)
@@ -215,9 +209,7 @@ class ServedTask(Served):
         return answer_graph.best_answers(windows, BestAnswers(**found), contexts, self.config.eval.max_answer_len)
 
     def _of_texts(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-        same = tf.debugging.assert_equal(tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
-        with tf.control_dependencies([same]):
-            texts = tf.identity(texts)
+        texts = _checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
         segments = self.config.data.max_segments
         return self._outputs(*lay_out(self.vocabulary, texts, second, self.t_len, segments))
 
@@ -251,6 +243,12 @@ class ServedTask(Served):
     def _best_tags(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         found: dict[str, tf.Tensor] = self.objective.predictions(self.objective.logits(rows))
         return found
+
+
+def _checked(given: tf.Tensor, size: tf.Tensor, other: tf.Tensor, remedy: str) -> tf.Tensor:
+    """`given`, with an error at run time unless two sizes are equal."""
+    with tf.control_dependencies([tf.debugging.assert_equal(size, other, remedy)]):
+        return tf.identity(given)
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
