@@ -18,15 +18,18 @@ class ExamplesConfig(Group):
     tgt_len: int = usual(128, "tokens per sequence, padding included, T", at_least=8)
 
 
+_SEGMENTS = (
+    "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
+    "before it. "
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class TextsConfig(ExamplesConfig):
     """The batches of texts and pairs of texts."""
 
     max_segments: int = usual(
-        1,
-        "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
-        "before it. The head reads the last segment, and only that has a gradient",
-        at_least=1,
+        1, _SEGMENTS + "The head reads the last segment, and only that has a gradient", at_least=1
     )
 
 
@@ -34,12 +37,7 @@ class TextsConfig(ExamplesConfig):
 class TaggedTextsConfig(ExamplesConfig):
     """The batches of texts whose words have tags."""
 
-    max_segments: int = usual(
-        8,
-        "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
-        "before it. A longer text is read in several such parts",
-        at_least=1,
-    )
+    max_segments: int = usual(8, _SEGMENTS + "A longer text is read in several such parts", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,9 +158,9 @@ def options(config_class: type[Group]) -> dict[str, Option]:
     for field in dataclasses.fields(config_class):
         about = field.metadata
         if about["flag"] != "none":
-            heading, usual = about["under"] or config_class.heading, about["flag"] == "usual"
-            own = about["flag"] != "set"
-            found[field.name] = Option(kinds[field.name], about["help"], about["choices"], heading, usual, own)
+            heading, flag = about["under"] or config_class.heading, about["flag"]
+            shown = heading, flag == "usual", flag != "set"
+            found[field.name] = Option(kinds[field.name], about["help"], about["choices"], *shown)
     for name, bundle in config_class.bundles.items():
         found[name] = Option(str, bundle.help, tuple(bundle.values), config_class.heading, False)
     return found
