@@ -84,12 +84,13 @@ class Entries:
             name = name.replace("/", ".") if self._torch else name
             self.found.append(TensorEntry(name, tuple(shape), ours, **how))
 
-    def kernel(self, name: str, rows: int, columns: int, ours: str) -> None:
-        """The kernel of a linear layer, here [rows, columns]."""
+    def kernel(self, name: str, rows: int, columns: int, *ours: str) -> None:
+        """The kernel of one or several linear layers with the same input, here each [rows, columns]."""
+        n = len(ours)
         if self._torch:
-            self.add(f"{name}/weight", (columns, rows), ours, order=(1, 0))
+            self.add(f"{name}/weight", (n * columns, rows), *ours, view=(n, columns, rows), order=(0, 2, 1))
         else:
-            self.add(f"{name}/kernel", (rows, columns), ours)
+            self.add(f"{name}/kernel", (rows, n * columns), *ours, view=(rows, n, columns), order=(1, 0, 2))
 
     def dense(self, name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
         """A linear layer."""

@@ -147,13 +147,8 @@ def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[Tensor
         entries.add(f"transformer/{theirs}", heads, ours)
     for n in range(config.n_layer):
         layer, own = f"transformer/layer_{n}", f"layer_{n}"
-        entries.add(
-            f"{layer}/rel_attn/qkv/kernel",
-            (d_model, 3 * width),
-            *(f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")),
-            view=(d_model, 3, width),
-            order=(1, 0, 2),
-        )
+        projections = [f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")]
+        entries.kernel(f"{layer}/rel_attn/qkv", d_model, width, *projections)
         entries.kernel(f"{layer}/rel_attn/r", d_model, width, f"{own}/attention/position_kernel")
         entries.kernel(f"{layer}/rel_attn/o", width, d_model, f"{own}/attention/output_kernel")
         entries.dense(f"{layer}/ff/layer_1", d_model, config.d_inner, f"{own}/feed_forward/inner")

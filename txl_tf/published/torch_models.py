@@ -108,13 +108,8 @@ def layout(
             entries.add(name, heads, f"layer_{n}/attention/{ours}")
     for n in range(config.n_layer):
         layer, own = f"{prefix}layers.{n}", f"layer_{n}"
-        entries.add(
-            f"{layer}.dec_attn.qkv_net.weight",
-            (3 * width, d_model),
-            *(f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")),
-            view=(3, width, d_model),
-            order=(0, 2, 1),
-        )
+        projections = [f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")]
+        entries.kernel(f"{layer}.dec_attn.qkv_net", d_model, width, *projections)
         entries.kernel(f"{layer}.dec_attn.r_net", d_model, width, f"{own}/attention/position_kernel")
         entries.kernel(f"{layer}.dec_attn.o_net", width, d_model, f"{own}/attention/output_kernel")
         entries.dense(f"{layer}.pos_ff.CoreNet.0", d_model, config.d_inner, f"{own}/feed_forward/inner")

@@ -37,16 +37,10 @@ NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../d
 
 
 def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None = None) -> Vocabulary:
-    """The Vocabulary of a published corpus.
+    """The Vocabulary of a published corpus, in a text file, JSON ({symbol: id} or a list), or one of those pickles.
 
-    Args:
-        path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
-        dataset: the corpus, which gives the meaning of symbols: in "enwik8" they are byte values, in "text8" characters
-            with "_" for the space, in all others words.
-        options: must be empty; there are none for these vocabularies.
-
-    Raises:
-        InputError: the file contains no list of symbols, or a list that is not for this dataset.
+    In the dataset "enwik8" symbols are byte values, in "text8" characters with "_" for the space, in all others words.
+    InputError if the file has no list of symbols, or one that is not for this dataset; or for any options.
     """
     if options:
         raise InputError(f"{path} is not a SentencePiece model: {', '.join(options)} would have no effect")
@@ -71,10 +65,8 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     """The vocabulary in XLNet's spiece.model; the dataset does not matter.
 
     The settings of the text clean-up are `options`, or else those of tokenizer_config.json in the same directory, in
-    Hugging Face's form, or else those of the published models: case is kept, accents are removed.
-
-    Raises:
-        InputError: the file is not a SentencePiece model, or lacks XLNet's special pieces.
+    Hugging Face's form, or else those of the published models: case is kept, accents are removed. InputError if the
+    file is not a SentencePiece model, or lacks XLNet's special pieces.
     """
     del dataset
     model, about = read_bytes(path, _REMEDY), tf.io.gfile.join(path.rpartition("/")[0], "tokenizer_config.json")

@@ -13,13 +13,14 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.families.base import Use
 from txl_tf.metrics import error_files
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import checkpoint_path, checkpoint_steps, stored_weights
@@ -54,6 +55,18 @@ class Card:
     picture: bytes | None
 
 
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What a model_dir holds: `facts` are those of its corpus; and results that are given."""
+
+    model_dir: str
+    config: Config
+    facts: Mapping[str, Any]
+    evaluated: list[dict[str, Any]]
+    results: Sequence[Mapping[str, Any]]
+    use: Use
+
+
 def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) -> Card:
     """The card of a model_dir, of any family and task, with results as `read_results` returns them.
 
@@ -68,18 +81,19 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
     weights = stored_weights(checkpoint_path(model_dir, steps[-1]))
     trained = model_dirs.read_log(joined(model_dir, model_dirs.METRICS_FILE))
     evaluated = model_dirs.read_evaluations(model_dir)
-    curve = _picture(config, facts["unit"], trained, evaluated)
+    known = _Known(model_dir, config, facts, evaluated, results, families.family_of(config).tasks[config.task])
+    curve = _picture(known, trained)
     sections = {
-        "": _introduction(model_dir, config, facts, steps, sum(map(math.prod, weights.values()))),
+        "": _introduction(known, steps, sum(map(math.prod, weights.values()))),
         "Sizes": _settings_table(config.model, _SIZES),
         "Weights": _weights(config, weights),
-        "Data": _data(model_dir, config, facts),
+        "Data": _data(known),
         "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
         "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
-        "Results": _results(model_dir, config, facts, evaluated, results),
+        "Results": _results(known),
         "What it gets wrong": error_files.in_a_card(_error_files(model_dir)),
-        "How to use it": _use(model_dir, config),
-        "Limits": _limits(model_dir, config, facts, evaluated, results),
+        "How to use it": _use(known),
+        "Limits": _limits(known),
     }
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
@@ -130,15 +144,11 @@ def read_results(path: str) -> dict[str, Any]:
     return found
 
 
-def _introduction(
-    model_dir: str, config: Config, facts: Mapping[str, Any], steps: list[int], count: int
-) -> Iterator[str]:
-    name = model_dir.rstrip("/").rpartition("/")[2]
-    family = families.family_of(config)
-    yield f"# {name}\n"
-    guide = family.tasks[config.task].guide
+def _introduction(known: _Known, steps: list[int], count: int) -> Iterator[str]:
+    model_dir, config, guide = known.model_dir, known.config, known.use.guide
+    yield f"# {model_dir.rstrip('/').rpartition('/')[2]}\n"
     purpose = guide.purpose if guide else f"is used for {config.task}"
-    yield f"A model of the family {family.title} with {count:,} parameters, which {purpose}."
+    yield f"A model of the family {families.family_of(config).title} with {count:,} parameters, which {purpose}."
     if steps == [0]:
         yield "Its weights were imported, or have not been trained yet."
     else:
@@ -171,8 +181,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _data(model_dir: str, config: Config, facts: Mapping[str, Any]) -> Iterator[str]:
-    labels = model_dirs.read_labels(model_dir)
+def _data(known: _Known) -> Iterator[str]:
+    config, facts, labels = known.config, known.facts, model_dirs.read_labels(known.model_dir)
     kind = facts["vocabulary"]["spec"].get("kind", "unknown")
     yield "| | |\n|---|---|"
     yield f"| corpus | {_cell(str(facts.get('dataset', 'unknown')))} |"
@@ -204,49 +214,42 @@ def _recipe(config: Config, trained: list[dict[str, Any]], bad_step: int | None)
         yield f"Some updates were skipped, since their loss or gradient was not finite; the last was step {bad_step:,}."
 
 
-def _results(
-    model_dir: str,
-    config: Config,
-    facts: Mapping[str, Any],
-    evaluated: list[dict[str, Any]],
-    results: Sequence[Mapping[str, Any]],
-) -> Iterator[str]:
+def _results(known: _Known) -> Iterator[str]:
+    evaluated, use, model_dir = known.evaluated, known.use, shlex.quote(known.model_dir)
     rows: list[tuple[str, Mapping[str, Any]]] = []
     if evaluated:
         best, last = min(evaluated, key=model_dirs.score), evaluated[-1]
         part = "dev" if "metrics" in best else "valid"
         rows += [(f"{part}, during training: the best", best)]
         rows += [(f"{part}, during training: the last", last)] if last is not best else []
-    rows += [(str(result.get("split", "given")), result) for result in results]
+    rows += [(str(result.get("split", "given")), result) for result in known.results]
     if rows:
         yield "| on | step | result |\n|---|--:|---|"
         for where, row in rows:
-            yield f"| {_cell(where)} | {row.get('step', '')} | {_measures(row, config, facts['unit'])} |"
+            yield f"| {_cell(where)} | {row.get('step', '')} | {_measures(row, known)} |"
         yield ""
     else:
         yield "Nothing is recorded in this directory.\n"
-    use = families.family_of(config).tasks[config.task]
     if not isinstance(use, families.Training):
         return
     yield "Commands that give results:\n\n```bash"
     if isinstance(use, families.Task):
-        data_dir = shlex.quote(str(facts.get("data_dir", "DATA_DIR")))
-        yield f"python scripts/evaluate.py --model_dir={shlex.quote(model_dir)} --data_dir={data_dir} --split=test"
+        data_dir = shlex.quote(str(known.facts.get("data_dir", "DATA_DIR")))
+        yield f"python scripts/evaluate.py --model_dir={model_dir} --data_dir={data_dir} --split=test"
     else:
         table = use.guide.table if use.guide else "LABELLED.tsv"
-        flags = f"--model_dir={shlex.quote(model_dir)} --input={table} --metrics"
-        yield f"python scripts/predict.py {flags}"
+        yield f"python scripts/predict.py --model_dir={model_dir} --input={table} --metrics"
     yield "```"
 
 
-def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
+def _measures(row: Mapping[str, Any], known: _Known) -> str:
     """The numbers of an evaluation that matter, as a text."""
     metrics = row.get("metrics", row)
-    if not isinstance(families.family_of(config).tasks[config.task], families.Task):
-        known = {name: value for name, value in metrics.items() if isinstance(value, float)}
-        shown = {"loss": row.get("loss")} | known
+    if not isinstance(known.use, families.Task):
+        measured = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        shown = {"loss": row.get("loss")} | measured
     else:
-        names = ("bpc" if unit in ("byte", "char") else "ppl", "bits_per_byte", "loss")
+        names = ("bpc" if known.facts["unit"] in ("byte", "char") else "ppl", "bits_per_byte", "loss")
         shown = {name: row.get(name) for name in names}
     texts = [f"{name} {value:.4g}" for name, value in shown.items() if isinstance(value, NUMBER)]
     counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
@@ -254,12 +257,12 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
     return _cell(", ".join([*texts, *counted[:1], *memory]))
 
 
-def _use(model_dir: str, config: Config) -> Iterator[str]:
-    guide = families.family_of(config).tasks[config.task].guide
+def _use(known: _Known) -> Iterator[str]:
+    guide = known.use.guide
     if guide is None:
         yield "From Python: `txl_tf.runs.model_dir.load_trained`."
         return
-    names = {"dir": shlex.quote(model_dir), "quoted": json.dumps(model_dir)}
+    names = {"dir": shlex.quote(known.model_dir), "quoted": json.dumps(known.model_dir)}
     yield f"```bash\n{_formatted(guide.commands, names)}\n{_formatted(_EXPORT, names)}\n```\n"
     yield f"```python\n{_formatted(guide.code, names)}\n```"
 
@@ -269,16 +272,10 @@ def _formatted(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\{(dir|quoted)\}", lambda match: names[match[1]], text)
 
 
-def _limits(
-    model_dir: str,
-    config: Config,
-    facts: Mapping[str, Any],
-    evaluated: list[dict[str, Any]],
-    results: Sequence[Mapping[str, Any]],
-) -> Iterator[str]:
-    corpus = _cell(str(facts.get("dataset", "its data")))
+def _limits(known: _Known) -> Iterator[str]:
+    config, evaluated, guide = known.config, known.evaluated, known.use.guide
+    corpus = _cell(str(known.facts.get("dataset", "its data")))
     yield f"- It knows only its data ({corpus}), with its languages, subjects, errors and prejudices."
-    guide = families.family_of(config).tasks[config.task].guide
     if guide and guide.limit:
         yield f"- {guide.limit}"
     if collapsed := next((line["collapsed"] for line in evaluated[-1:] if line.get("collapsed")), None):
@@ -287,34 +284,33 @@ def _limits(
     mem_len = 0 if alone else getattr(config.model, "mem_len", 0)
     memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
-    if not any(result.get("split") == "test" for result in results):
+    if not any(result.get("split") == "test" for result in known.results):
         chosen = "; the results above were used to choose among checkpoints" if evaluated else ""
         yield f"- This card has no result on test data{chosen}."
     yield "- The licence of the data is not known here."
 
 
-def _picture(config: Config, unit: str, trained: list[dict[str, Any]], evaluated: list[dict[str, Any]]) -> bytes | None:
+def _picture(known: _Known, trained: list[dict[str, Any]]) -> bytes | None:
     """A PNG of the loss, and of the metric that chooses the best checkpoint; None if nothing is recorded."""
-    training = _points(trained, "loss")
-    valid = _points(evaluated, "loss")
-    if len(training) + len(valid) == 0:
+    unit, criterion = known.facts["unit"], known.use.criterion if isinstance(known.use, families.FineTuning) else None
+    in_bits = unit in ("byte", "char") and criterion is None
+    scale, label = (1 / math.log(2), f"bits per {unit}") if in_bits else (1, "nats")
+    training, valid = (
+        _points([(line, line.get("loss")) for line in lines], scale) for lines in (trained, known.evaluated)
+    )
+    if not training[0] and not valid[0]:
         return None
     from matplotlib.figure import Figure
 
-    use = families.family_of(config).tasks[config.task]
-    criterion = use.criterion if isinstance(use, families.FineTuning) else None
-    scale, label = (
-        (1 / math.log(2), f"bits per {unit}") if unit in ("byte", "char") and criterion is None else (1, "nats")
-    )
     figure = Figure(figsize=(10 if criterion else 6, 3.6), layout="constrained")
     axes, *more = figure.subplots(1, 2 if criterion else 1, squeeze=False)[0]
-    axes.plot(*_columns(training, scale), color="#adb5bd", marker="." if len(training) == 1 else "", label="train")
-    axes.plot(*_columns(valid, scale), color="#d9480f", marker="o", markersize=4, label="dev" if criterion else "valid")
+    axes.plot(*training, color="#adb5bd", marker="." if len(training[0]) == 1 else "", label="train")
+    axes.plot(*valid, color="#d9480f", marker="o", markersize=4, label="dev" if criterion else "valid")
     axes.set(xlabel="updates", ylabel=f"loss, {label}")
     axes.legend(frameon=False)
     if criterion:
-        measured = [(line["step"], line["metrics"].get(criterion)) for line in evaluated if "metrics" in line]
-        more[0].plot(*_columns([(x, y) for x, y in measured if isinstance(y, NUMBER)]), color="#d9480f", marker="o")
+        measured = [(line, line["metrics"].get(criterion)) for line in known.evaluated if "metrics" in line]
+        more[0].plot(*_points(measured), color="#d9480f", marker="o")
         more[0].set(xlabel="updates", ylabel=f"{criterion.replace('_', ' ')} on dev")
     for one in (axes, *more):
         one.spines[["top", "right"]].set_visible(False)
@@ -323,10 +319,7 @@ def _picture(config: Config, unit: str, trained: list[dict[str, Any]], evaluated
     return file.getvalue()
 
 
-def _points(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
-    found = [(line["step"], line.get(name)) for line in lines]
-    return [(step, value) for step, value in found if isinstance(value, NUMBER) and math.isfinite(value)]
-
-
-def _columns(points: Sequence[tuple[int, float]], scale: float = 1.0) -> tuple[list[int], list[float]]:
-    return [step for step, _ in points], [value * scale for _, value in points]
+def _points(measured: Iterable[tuple[dict[str, Any], Any]], scale: float = 1.0) -> tuple[list[int], list[float]]:
+    """Steps and scaled values of lines of a log and a value of each; without those that are no finite number."""
+    found = [(line["step"], value) for line, value in measured if isinstance(value, NUMBER) and math.isfinite(value)]
+    return [step for step, _ in found], [value * scale for _, value in found]

@@ -36,15 +36,9 @@ class LeftToRight(CachedDecoder):
     ahead = 1
     reads_few_rows = False
 
-    def __call__(
-        self,
-        tokens: tf.Tensor,
-        cache: Cache,
-        kernels: Any = None,
-        positions: Any = None,
-    ) -> tuple[tf.Tensor, Cache]:
+    def __call__(self, tokens: tf.Tensor, *given: Any, **named: Any) -> tuple[tf.Tensor, Cache]:
         """As for `CachedDecoder`."""
-        hidden, cache = super().__call__(tokens, cache, kernels, positions)
+        hidden, cache = super().__call__(tokens, *given, **named)
         return hidden[:, tokens.shape[1] :], cache
 
     def embedded(self, tokens: tf.Tensor) -> tf.Tensor:

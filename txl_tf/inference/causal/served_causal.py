@@ -12,11 +12,6 @@ write          tokens, cache, and how to sample -> more tokens, and the new cach
 
 A session is a cache that the client keeps. Caches can be split and concatenated along axis 0 at any time, so sessions
 of different lengths can share a batch.
-
-A server that compiles the graph itself does so once for each batch size, `max_tokens` and text length. For it, export
-the signatures with the served sizes in place of None (their TensorSpecs are in `ServedCausal.signatures`), and with
-jit_compile=False. Strings stay outside of compiled programs, so its clients must call `encode`, `step` and `write`
-instead of `generate`. None of this has been tried.
 """
 
 from __future__ import annotations

@@ -32,14 +32,9 @@ LENGTHS = (64, 128, 256, 512)
 
 
 class ServedXLNet(Served):
-    """The graph functions that are exported.
+    """The graph functions that are exported; without <sep> and <cls> in the vocabulary there is no `encode`.
 
-    Args:
-        model: an XLNet.
-        vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
-        marker: how a blank is written.
-        jit_compile: whether the model is compiled where it runs.
-        lengths: row lengths in tokens, ascending, such as LENGTHS.
+    With `jit_compile` the model is compiled where it runs. `lengths` are row lengths in tokens, ascending.
     """
 
     readme = "xlnet"
