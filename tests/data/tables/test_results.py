@@ -4,6 +4,7 @@ import csv
 import datetime
 import io
 import json
+import sys
 import zipfile
 
 import openpyxl
@@ -132,11 +133,7 @@ def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeyp
         read_table(str(path), Columns(), labelled=False)
     with pytest.raises(InputError, match="row 1 has a text of 40,000 characters"):
         workbooks.new_workbook("o.xlsx", [["a" * 40_000]])
-
-    def missing():
-        raise ImportError("openpyxl")
-
-    monkeypatch.setattr(workbooks, "_openpyxl", missing)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=r"o\.xlsx needs the package openpyxl: run .*requirements-tables\.txt"):
         is_table("o.xlsx")
 

@@ -10,10 +10,12 @@ from xlnet_tokens import generated_lines, small_model
 from txl_tf.data.tasks.answers import Answered, Candidate, decode, write_answers
 from txl_tf.data.tasks.questions import QuestionExamples
 from txl_tf.data.tasks.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.data.tasks.windows import Layout, examples, read_windows
+from txl_tf.data.tasks.windows import examples, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.settings.examples import QuestionsConfig
 
 T = 24
+DATA = QuestionsConfig(tgt_len=T, max_query_len=6, doc_stride=5)
 
 
 @functools.cache
@@ -23,7 +25,7 @@ def readings():
     paragraphs = [
         Paragraph(line, (SquadQuestion(str(i), "the fine?"),)) for i, line in enumerate(lines) if line.strip()
     ]
-    return list(read_windows(paragraphs, vocabulary, Layout(T, 6, 5))), vocabulary
+    return list(read_windows(paragraphs, vocabulary, DATA)), vocabulary
 
 
 def random_logits(rng, reading):
@@ -101,7 +103,7 @@ def test_few_starts_and_ends(rng):
 
 def test_a_text_without_tokens_has_no_answer(rng):
     paragraph = Paragraph("\u0301", (SquadQuestion("a", "the fine?"),))
-    [reading] = read_windows([paragraph], readings()[1], Layout(T, 6, 5))
+    [reading] = read_windows([paragraph], readings()[1], DATA)
     assert len(reading.pieces.ids) == 0 and reading.windows == ((0, 0),)
     assert examples([reading], readings()[1], T)["allowed"].sum() == 1
     assert decode(reading, best(*random_logits(rng, reading), T, T)).candidates == ()
@@ -118,7 +120,7 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
         if answer := reading.text[begin:end].rstrip():
             asked = SquadQuestion(reading.question.id, "the fine?", (Answer(answer, begin),))
             paragraphs.append(Paragraph(reading.text, (asked,)))
-    asked = list(read_windows(paragraphs, vocabulary, Layout(T, 6, 5)))
+    asked = list(read_windows(paragraphs, vocabulary, DATA))
     features = examples(asked, vocabulary, T)
     found = {
         "start": features["start"][:, None],

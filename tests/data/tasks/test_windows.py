@@ -7,7 +7,7 @@ import pytest
 from xlnet_tokens import small_model
 
 from txl_tf.data.tasks.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.data.tasks.windows import Layout, Window, cut_windows, examples, owners, read_windows
+from txl_tf.data.tasks.windows import Window, cut_windows, examples, owners, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.settings.examples import QuestionsConfig
@@ -69,7 +69,7 @@ def question(text, *answers):
 def test_an_example_by_hand():
     own, text = vocabulary(), "the River (one) dash-ed, the fine End"
     asked = question("fine the River 1,000", ("(one)", 10))
-    layout = Layout(t_len=16, max_query_len=3, doc_stride=4)
+    layout = QuestionsConfig(tgt_len=16, max_query_len=3, doc_stride=4)
     [reading] = read_windows([paragraph(text, asked)], own, layout)
     pieces, query = own.encode(text).tolist(), own.encode(asked.text).tolist()[:3]
     assert reading.query.tolist() == query
@@ -103,7 +103,7 @@ def test_the_first_answer_with_a_place_counts():
         "d": ([], ()),
     }
     asked = [question(name, *row[0]) for name, row in answers.items()]
-    for reading in read_windows([paragraph(text, *asked)], own, Layout(64, 8)):
+    for reading in read_windows([paragraph(text, *asked)], own, QuestionsConfig(tgt_len=64, max_query_len=8)):
         characters = set(answers[reading.question.id][1])
         tokens = [i for i in range(len(pieces.ids)) if characters & {*range(pieces.begin[i], pieces.end[i])}]
         assert reading.answer == ((tokens[0], tokens[-1]) if tokens else None)
@@ -115,7 +115,7 @@ def test_the_first_answer_with_a_place_counts():
 def test_questions_keep_their_order_and_paragraphs(monkeypatch):
     monkeypatch.setattr("txl_tf.data.tasks.windows._AT_ONCE", 2)
     paragraphs = [paragraph(f"the River {i}", *(question(f"fine {i} {j}") for j in range(i))) for i in range(5)]
-    readings = list(read_windows(paragraphs, vocabulary(), Layout(64, 8)))
+    readings = list(read_windows(paragraphs, vocabulary(), QuestionsConfig(tgt_len=64, max_query_len=8)))
     assert [(one.text, one.question) for one in readings] == [
         (part.text, asked) for part in paragraphs for asked in part.questions
     ]

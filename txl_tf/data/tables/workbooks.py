@@ -53,7 +53,7 @@ def with_columns(path: str, data: bytes, width: int, added: Sequence[tuple[int, 
 
 def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
     """A workbook with these rows of cells; InputError, with `path`, if a text is longer than a cell can hold."""
-    return _written(path, _openpyxl().Workbook(), ((i, 0, cells) for i, cells in enumerate(rows, 1)))
+    return _written(path, require_openpyxl(path).Workbook(), ((i, 0, cells) for i, cells in enumerate(rows, 1)))
 
 
 def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[Any]]]) -> bytes:
@@ -78,30 +78,25 @@ def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[
     return file.getvalue()
 
 
-def require_openpyxl(path: str) -> None:
-    """Raises InputError if the package for .xlsx is missing."""
+def require_openpyxl(path: str) -> Any:
+    """The package for .xlsx, which is an extra; InputError if it is missing."""
     try:
-        _openpyxl()
+        import openpyxl
     except ImportError as error:
         raise InputError(
             f"{path} needs the package openpyxl: run python -m pip install -r requirements-tables.txt, or save the "
             "table as CSV (UTF-8)"
         ) from error
-
-
-def _openpyxl() -> Any:
-    import openpyxl  # here: it is an extra
-
     return openpyxl
 
 
 def _opened(path: str, data: bytes, **options: Any) -> Workbook:
-    require_openpyxl(path)
+    openpyxl = require_openpyxl(path)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size <= MOST_BYTES:
-            book = _openpyxl().load_workbook(io.BytesIO(data), **options)
+            book = openpyxl.load_workbook(io.BytesIO(data), **options)
             size = book.worksheets[0].max_row * book.worksheets[0].max_column
             if size <= MOST_CELLS:
                 return book

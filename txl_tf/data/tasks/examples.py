@@ -117,12 +117,6 @@ class ExamplePlan:
     directory: str | None = None
     labelled: bool = True
 
-    @property
-    def t_len(self) -> int:
-        """T."""
-        t_len: int = self.config.data.tgt_len
-        return t_len
-
     def subwords(self) -> SubwordVocabulary:
         """The vocabulary, if its tokens have places in texts; else InputError."""
         if isinstance(self.vocabulary, SubwordVocabulary):

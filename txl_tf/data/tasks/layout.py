@@ -40,9 +40,6 @@ def lay_out(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
 
-    If texts may have several segments of T tokens, the second text of a pair is cut to fit into the last segment, since
-    memory counts as the first text.
-
     Args:
         vocabulary: a Vocabulary with SEP and CLS.
         texts, second: strings [n]: texts, and the second text of each pair, "" where there is none.
@@ -54,15 +51,8 @@ def lay_out(
     """
     first, other = encode(vocabulary, texts), encode(vocabulary, second)
     if t_len is not None:
-        first, other = fit(first, other, t_len, max_segments)
+        first, other = cut_longer(first, other, t_len, max_segments)
     return join(vocabulary, first, other)
-
-
-def fit(
-    first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int, max_segments: int = 1
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Ids of texts and of second texts, cut as `lay_out` says."""
-    return cut_longer(first, second[:, : t_len - 3], t_len * max_segments)
 
 
 def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]) -> np.ndarray:
@@ -80,11 +70,15 @@ def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
 
 
-def cut_longer(first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+def cut_longer(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int, max_segments: int = 1
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Cuts texts so that they fit into T tokens together with SEP, SEP and CLS, or SEP and CLS if there is no second.
 
-    Until they fit, the longer text loses its last token (the second text, if they are equally long).
+    Until they fit, the longer text loses its last token (the second text, if they are equally long). If texts may have
+    several segments of T tokens, the second text is cut to fit into the last segment, since memory counts as the first.
     """
+    second, t_len = second[:, : t_len - 3], t_len * max_segments
     total = t_len - 3 + tf.cast(second.row_lengths() == 0, tf.int64)
     lengths = first.row_lengths(), second.row_lengths()
     keep = tf.minimum(lengths[0], tf.maximum(total - total // 2, total - lengths[1]))

@@ -15,7 +15,7 @@ from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
 from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet, cut_remarks
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad
-from txl_tf.data.tasks.windows import Layout, QuestionWindows, examples, read_windows
+from txl_tf.data.tasks.windows import QuestionWindows, examples, read_windows
 
 TIMED = ("tokens", "segments", "padding", "allowed")
 _AT_ONCE = 1024  # questions that are laid out in one call
@@ -56,27 +56,27 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
     InputError if the vocabulary's tokens have no places in texts.
     """
     vocabulary, data, evaluation = plan.subwords(), plan.config.data, plan.config.eval
-    layout = Layout(plan.t_len, data.max_query_len, data.doc_stride)
     squad, before = with_found(squad) if data.find_answers else squad, len(squad.misplaced)
 
     @functools.cache
     def readings() -> Sequence[QuestionWindows]:
-        return tuple(read_windows(squad.paragraphs, vocabulary, layout))
+        return tuple(read_windows(squad.paragraphs, vocabulary, data))
 
     def chunks() -> Iterator[Chunk]:
-        found = iter(read_windows(squad.paragraphs, vocabulary, layout))
+        found = iter(read_windows(squad.paragraphs, vocabulary, data))
         while group := list(itertools.islice(found, _AT_ONCE)):
-            features = examples(group, vocabulary, layout.t_len)
+            features = examples(group, vocabulary, data.tgt_len)
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             # Whether a question was cut is kept with the first of its windows.
             cut = [one.query_cut if i == 0 else None for one in group for i in range(len(one.windows))]
             yield {name: array for name, array in features.items() if plan.labelled or name not in _TARGETS}, cut
 
     content = hashlib.sha256(repr(squad.paragraphs).encode("utf-8", "replace")).hexdigest()
-    about = {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": plan.labelled}
+    layout = {"t_len": data.tgt_len, "max_query_len": data.max_query_len, "doc_stride": data.doc_stride}
+    about = {"sha256": content, "layout": layout, "labelled": plan.labelled}
     made = plan.make(chunks, len(squad.questions), about, timed=TIMED, padded="right")
     remarks = cut_remarks(
-        [cut for cut in made.meta if cut is not None], layout.max_query_len, "questions", "max_query_len"
+        [cut for cut in made.meta if cut is not None], data.max_query_len, "questions", "max_query_len"
     )
     misplaced = squad.misplaced
     remarks += (counted(before - len(misplaced), *_FOUND),) if before > len(misplaced) else ()

@@ -14,7 +14,7 @@ import tensorflow as tf
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks import tables
 from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet, cut_remarks
-from txl_tf.data.tasks.layout import cut_article, encode, fit, join, pad_left, were_cut
+from txl_tf.data.tasks.layout import cut_article, cut_longer, encode, join, pad_left, were_cut
 from txl_tf.data.tasks.race import RaceQuestion
 from txl_tf.data.tasks.tables import Row
 from txl_tf.errors import InputError
@@ -71,12 +71,12 @@ def table_examples(
     `meta` says for each whether it was cut; remarks are those of the rows, the given ones, and how many were cut. The
     plan's settings of data say S, max_segments.
     """
-    t_len, max_segments = plan.t_len, plan.config.data.max_segments
+    t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
 
     def encoded(some: Sequence[Row]) -> tuple[Pair, Pair]:
         texts = encode(plan.vocabulary, tf.constant([row.text for row in some]))
         second = encode(plan.vocabulary, tf.constant([row.text_b for row in some]))
-        return (texts, second), fit(texts, second, t_len, max_segments)
+        return (texts, second), cut_longer(texts, second, t_len, max_segments)
 
     layout = {"tgt_len": t_len, "max_segments": max_segments}
     made = _examples(rows, plan, label, encoded, [t_len * max_segments], layout, labels)
@@ -90,7 +90,7 @@ def question_examples(questions: Sequence[RaceQuestion], plan: ExamplePlan) -> E
     with a fault that this code does not have: if nothing is cut, the article of an option also holds the options before
     it.
     """
-    t_len, count = plan.t_len, len(questions[0].options)
+    t_len, count = plan.config.data.tgt_len, len(questions[0].options)
     label = np.array([question.answer for question in questions], np.int32) if plan.labelled else None
 
     def encoded(some: Sequence[RaceQuestion]) -> tuple[Pair, Pair]:

@@ -321,7 +321,8 @@ def _named(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, 
         if not header:
             empty.clear()
             header = f"{path}, line {line}"
-            names = [str(i) for i in range(1, len(values) + 1)] if columns.no_header else _texts(values)
+            named = range(1, len(values) + 1) if columns.no_header else values
+            names = ["" if name is None else str(name) for name in named]  # a workbook's may be numbers or dates
             twice = [name for name, count in collections.Counter(names).items() if count > 1]
             if twice:
                 raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
@@ -338,8 +339,3 @@ def _named(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, 
             rows.append((line, dict(zip(names, values, strict=True))))
     last = rows[-1][0] if rows else 0
     return Table(names, rows, [line for line in empty if line < last], header, header_line)
-
-
-def _texts(values: list[Any]) -> list[str]:
-    """The names of columns; those of a workbook may be numbers or dates."""
-    return ["" if value is None else str(value) for value in values]

@@ -17,6 +17,7 @@ import numpy as np
 from txl_tf.data.tasks.squad import Paragraph, SquadQuestion
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.traced_text import PlacedTokens
+from txl_tf.settings.examples import QuestionsConfig
 
 PARAGRAPH, QUESTION, CLS, PADDING = 0, 1, 2, 3
 """Segment ids of P and its SEP, of Q and its SEP, of CLS, and of padding. They differ from those of other tasks."""
@@ -36,21 +37,6 @@ class Span(typing.NamedTuple):
 
     first: int
     last: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """How paragraphs are cut into windows.
-
-    Attributes:
-        t_len: tokens of an example, T, at least max_query_len + 4.
-        max_query_len: a question is cut to its first tokens, at most this many.
-        doc_stride: tokens from the start of one window to that of the next.
-    """
-
-    t_len: int
-    max_query_len: int = 64
-    doc_stride: int = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +93,9 @@ def owners(windows: Sequence[Window]) -> np.ndarray:
 
 
 def read_windows(
-    paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, layout: Layout
+    paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, data: QuestionsConfig
 ) -> Iterator[QuestionWindows]:
-    """The readings of all questions, in order."""
+    """The readings of all questions, in order, in windows as the settings say."""
     rest = iter(paragraphs)
     while group := list(itertools.islice(rest, _AT_ONCE)):
         texts = vocabulary.encode_with_places([paragraph.text for paragraph in group])
@@ -117,9 +103,9 @@ def read_windows(
         for paragraph, pieces in zip(group, texts, strict=True):
             for question in paragraph.questions:
                 whole = next(queries).ids
-                query = whole[: layout.max_query_len]
-                size = layout.t_len - len(query) - 3
-                windows = cut_windows(len(pieces.ids), size, layout.doc_stride)
+                query = whole[: data.max_query_len]
+                size = data.tgt_len - len(query) - 3
+                windows = cut_windows(len(pieces.ids), size, data.doc_stride)
                 cut, answer = len(whole) > len(query), answer_span(question, pieces)
                 yield QuestionWindows(question, paragraph.text, pieces, query, cut, windows, answer)
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.data.tasks.windows import CLS, PADDING, PARAGRAPH, QUESTION, Layout
+from txl_tf.data.tasks.windows import CLS, PADDING, PARAGRAPH, QUESTION
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.base import WHITESPACE
 from txl_tf.models.answer_heads import BestAnswers
+from txl_tf.settings.examples import QuestionsConfig
 
 
 class Windows(typing.NamedTuple):
@@ -51,20 +52,20 @@ def windows(
     encode: Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]],
     questions: tf.Tensor,
     contexts: tf.Tensor,
-    layout: Layout,
+    data: QuestionsConfig,
 ) -> Windows:
     """The windows of contexts, strings [B], for questions, strings [B]; encode: the vocabulary's, with places."""
     queries, _, _ = encode(questions)
-    queries = queries[:, : layout.max_query_len]
+    queries = queries[:, : data.max_query_len]
     pieces, begin, end = encode(contexts)
     count = pieces.row_lengths()
-    size = layout.t_len - queries.row_lengths() - 3
-    step = tf.minimum(size, layout.doc_stride)
+    size = data.tgt_len - queries.row_lengths() - 3
+    step = tf.minimum(size, data.doc_stride)
     needed = -(-tf.maximum(count - size + step, 1) // step)
     row = tf.repeat(tf.range(tf.size(count)), needed)
     first = tf.ragged.range(needed).flat_values * tf.gather(step, row)
     size = tf.minimum(tf.gather(size, row), tf.gather(count, row) - first)
-    return Windows(pieces, begin, end, queries, row, first, size, layout.t_len // layout.doc_stride + 1)
+    return Windows(pieces, begin, end, queries, row, first, size, data.tgt_len // data.doc_stride + 1)
 
 
 def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dict[str, tf.Tensor]:

@@ -21,7 +21,6 @@ from txl_tf import families
 from txl_tf.data.tasks.layout import MAX_QA, cut_article, encode, join, lay_out, pad_left
 from txl_tf.data.tasks.tagged.examples import MARKS
 from txl_tf.data.tasks.tagged.words import word_places_tensor
-from txl_tf.data.tasks.windows import Layout
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph, tag_graph
@@ -187,9 +186,7 @@ class ServedTask(Served):
 
     def _windows(self, questions: tf.Tensor, contexts: tf.Tensor) -> answer_graph.Windows:
         questions = _checked(questions, tf.size(questions), tf.size(contexts), "give a context for each question")
-        data = self.config.data
-        layout = Layout(data.tgt_len, data.max_query_len, data.doc_stride)
-        return answer_graph.windows(self._encode, questions, contexts, layout)
+        return answer_graph.windows(self._encode, questions, contexts, self.config.data)
 
     def _read(
         self, windows: answer_graph.Windows, begin: tf.Tensor | None = None, end: tf.Tensor | None = None

@@ -100,12 +100,8 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
         InputError: the vocabulary's tokens have no places in texts, all words have the same tag, or a text has one that
             is not among those of the plan.
     """
-    vocabulary, t_len, max_segments, labelled = (
-        plan.subwords(),
-        plan.t_len,
-        plan.config.data.max_segments,
-        plan.labelled,
-    )
+    vocabulary, labelled = plan.subwords(), plan.labelled
+    t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
     labels = tag_names(texts) if plan.labels is None else plan.labels
     if len(labels) < 2:
         raise InputError(f"{texts[0].where}: all words have the tag {labels[0]!r}: there is nothing to tell apart")
