@@ -174,10 +174,16 @@ class Finetuner:
     def _say(self) -> None:
         """Prints what is to be known of the examples."""
         said = [self._said] if self._said else []
-        for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
-            said += [f"{name}: {remark}" for remark in examples.remarks]
-        if few := few_updates(self.config, self.corpus.train.learned):
-            said.append(few)
+        for name, part in (("train", self.corpus.train), ("dev", self.corpus.dev)):
+            said += [f"{name}: {remark}" for remark in part.remarks]
+        settings, size = self.config.train, self.config.data.batch_size
+        if settings.train_steps < FEW_UPDATES:
+            examples = counted(self.corpus.train.learned, "example")
+            said.append(
+                f"this run has only {counted(settings.train_steps, 'update')} ({examples} in batches of {size:,}) with "
+                f"a learning_rate of {settings.learning_rate:g}, which may teach it little: more --train_steps, a "
+                "smaller --batch_size or a higher --learning_rate give it more"
+            )
         if self.corpus.labels and self.config.task != "multi_label":
             said.append(f"train: {imbalance(self.corpus.labels, self.corpus.train.known_labels())}")
         for line in said:
@@ -266,18 +272,6 @@ def _say_spread(config: Config, line: Mapping[str, Any], what: str) -> None:
     name = families.fine_tuning_of(config).criterion
     mean, spread = (math.nan if line[key] is None else line[key] for key in (name, f"{name}_std"))
     print(f"{what}: {name} {mean:.4f}, standard deviation {spread:.4f}", flush=True)
-
-
-def few_updates(config: Config, examples: int) -> str | None:
-    """A warning about a run with few updates, which often ends where it began; None if there are enough."""
-    steps, size = config.train.train_steps, config.data.batch_size
-    if steps >= FEW_UPDATES:
-        return None
-    return (
-        f"this run has only {counted(steps, 'update')} ({counted(examples, 'example')} in batches of {size:,}) with a "
-        f"learning_rate of {config.train.learning_rate:g}, which may teach it little: more "
-        "--train_steps, a smaller --batch_size or a higher --learning_rate give it more"
-    )
 
 
 def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

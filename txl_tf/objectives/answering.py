@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
-from txl_tf.layers.dropout import Seeds
 from txl_tf.models.answer_heads import AnswerLogits
-from txl_tf.models.decoder import Watch
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 from txl_tf.objectives.base import TaskObjective
 
@@ -38,13 +38,10 @@ class Answering(TaskObjective):
         kinds = dict.fromkeys(("cls_index", "start", "end"), "int32") | dict.fromkeys(("impossible", "learned"), "bool")
         return whole | {name: tf.TensorSpec([lanes], kind) for name, kind in {**kinds, "weight": "float32"}.items()}
 
-    def logits(
-        self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
-    ) -> AnswerLogits:
+    def logits(self, batch: Examples, **options: Any) -> AnswerLogits:
         """The model's outputs for a batch with its true starts; see TaskObjective."""
-        given = (batch[name] for name in ("tokens", "allowed", "cls_index", "start"))
-        options = {name: batch[name] for name in ("segments", "padding")}
-        return self.model(*given, **options, seed=seed, training=training, watch=watch)
+        names = ("tokens", "allowed", "cls_index", "start", "segments", "padding")
+        return self.model(**{name: batch[name] for name in names}, **options)
 
     @staticmethod
     def losses(logits: AnswerLogits, batch: Examples) -> tf.Tensor:

@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.decoder import Watch
 from txl_tf.ops.plain import accurate_dtype
 
 Batch = Any
@@ -145,10 +144,8 @@ class TaskObjective(Objective, abc.ABC):
         self.activations = (*model.activations, "loss")
 
     @abc.abstractmethod
-    def logits(
-        self, batch: Batch, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
-    ) -> Any:
-        """The model's outputs for a batch; arguments as for `__call__` and `XLNet.call`."""
+    def logits(self, batch: Batch, **options: Any) -> Any:
+        """The model's outputs for a batch; options: seed, training and watch as for `XLNet.call`."""
 
     @abc.abstractmethod
     def losses(self, logits: Any, batch: Batch) -> tf.Tensor:
@@ -172,7 +169,7 @@ class TaskObjective(Objective, abc.ABC):
     def __call__(self, batch: Batch, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
         """The loss of a batch; see Objective. The weight is the number of targets."""
         watch = FiniteWatch()
-        losses = self.losses(self.logits(batch, seed, training, watch), batch)
+        losses = self.losses(self.logits(batch, seed=seed, training=training, watch=watch), batch)
         weight = tf.cast(batch["weight"], losses.dtype)
         total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
         watch("loss", total)

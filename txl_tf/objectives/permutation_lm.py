@@ -14,7 +14,6 @@ from txl_tf.data.xlnet.pairs import EvaluationPairs, PermutationBatch
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
-from txl_tf.models.decoder import Watch
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -53,15 +52,11 @@ class PermutationLM(Objective):
         """The memory before any text."""
         return self.model.initial_mems(lanes)
 
-    def scores(
-        self,
-        batch: PermutationBatch,
-        state: Mems,
-        seed: Seeds | None = None,
-        training: bool = False,
-        watch: Watch | None = None,
-    ) -> ScoredBatch:
-        """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1."""
+    def scores(self, batch: PermutationBatch, state: Mems, **options: Any) -> ScoredBatch:
+        """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1.
+
+        options: seed, training and watch as for `XLNet.call`.
+        """
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
         positions = target_positions(is_target, self.config.num_predict)
@@ -76,16 +71,14 @@ class PermutationLM(Objective):
             query_only=True,
             first_part=self.model.config.reuse_len,
             backward=batch.backward if self.bi_data else None,
-            seed=seed,
-            training=training,
-            watch=watch,
+            **options,
         )
         return ScoredBatch(targets, self.model.nll(query, targets), state)
 
     def __call__(self, batch: PermutationBatch, state: Mems, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
         watch = FiniteWatch()
-        targets, nll, state, _ = self.scores(batch, state, seed, training, watch)
+        targets, nll, state, _ = self.scores(batch, state, seed=seed, training=training, watch=watch)
         watch("loss", nll)
         weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
         return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))

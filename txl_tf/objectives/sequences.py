@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from txl_tf.layers.dropout import Seeds
-from txl_tf.models.decoder import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig, XLNetMultiLabelConfig, XLNetTaggingConfig
 from txl_tf.objectives.base import TaskObjective
 
@@ -56,19 +54,10 @@ class SequenceObjective(TaskObjective):
         found = self.predictions(logits)
         return found | ({"loss": self.losses(logits, batch)} if "label" in batch else {})
 
-    def logits(
-        self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
-    ) -> tf.Tensor:
+    def logits(self, batch: Examples, **options: Any) -> tf.Tensor:
         """The model's outputs for a batch; see TaskObjective."""
-        return self.model(
-            batch["tokens"],
-            segments=batch["segments"],
-            padding=batch["padding"],
-            seed=seed,
-            training=training,
-            watch=watch,
-            segment_len=self.config.data.tgt_len,
-        )
+        given = {name: batch[name] for name in ("segments", "padding")}
+        return self.model(batch["tokens"], **given, **options, segment_len=self.config.data.tgt_len)
 
 
 class Classification(SequenceObjective):

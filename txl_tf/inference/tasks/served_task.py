@@ -65,15 +65,8 @@ class ServedTask(Served):
         pairs = self.config.task != "tagging"
         long = " " + filled("long_texts", **lengths).rstrip() if pairs and getattr(data, "max_segments", 1) > 1 else ""
         labels = json.dumps(self.labels[:10], ensure_ascii=False)
-        step = f"{self.step:,}"
-        return {
-            **lengths,
-            "threshold": f"{self.threshold:.4g}",
-            "step": step,
-            "sizes": self.sizes(),
-            "labels": labels,
-            "long": long,
-        }
+        own = {"threshold": f"{self.threshold:.4g}", "step": f"{self.step:,}", "sizes": self.sizes()}
+        return lengths | own | {"labels": labels, "long": long}
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """See `Served`; the first one is also named `serving_default`."""
@@ -225,16 +218,13 @@ class ServedTask(Served):
 
     def _function(self, t_len: int) -> Any:
         """The model on rows of one length, dicts of features: logits, or for windows the objective's predictions."""
-        rows = {"tokens": tf.int32, "segments": tf.int32, "padding": tf.bool}
+        run = {"answering": self.objective.outputs, "tagging": self._best_tags}.get(
+            self.config.task, self.objective.logits
+        )
+        numbers, marks = (tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool))
+        signature = {"tokens": numbers, "segments": numbers, "padding": marks}
         if self.config.task == "answering":
-            run, rows = self.objective.outputs, rows | {"allowed": tf.bool}
-        elif self.config.task == "tagging":
-            run = self._best_tags
-        else:
-            run = self.objective.logits
-        signature = {name: tf.TensorSpec([None, t_len], dtype) for name, dtype in rows.items()}
-        if "allowed" in rows:
-            signature["cls_index"] = tf.TensorSpec([None], tf.int32)
+            signature |= {"allowed": marks, "cls_index": tf.TensorSpec([None], tf.int32)}
         return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
 
     def _best_tags(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
