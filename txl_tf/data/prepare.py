@@ -7,7 +7,8 @@ import logging as python_logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -102,9 +103,9 @@ def _build(
         vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
         streams, sizes = _write(place, vocabulary, chunks), text.split_sizes()
     else:
-        vocabulary, streams, sizes = _write_with_beam(
-            settings, encoder, text, place, tf.io.gfile.join(data_dir, staging.WORK), work_dir, beam_args
-        )
+        shared_dir = tf.io.gfile.join(data_dir, staging.WORK)
+        pipelines = _beam_pipelines(settings, encoder, text, work_dir)
+        vocabulary, streams, sizes = pipelines.write(settings, encoder, text, place, shared_dir, beam_args)
     about = {
         "document_ends": text.document_ends if encoder.reading.get("marked") else "",
         "texts": sources.split_contents(sizes),
@@ -126,16 +127,10 @@ def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manif
     return {stream: writer.close() for stream, writer in writers.items()}
 
 
-def _write_with_beam(
-    settings: Settings,
-    encoder: encoders.TokenKind,
-    text: sources.TextSource,
-    place: str,
-    shared_dir: str,
-    work_dir: str,
-    beam_args: Sequence[str],
-) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
-    """`large.pipelines.write`, after a check that it can be done."""
+def _beam_pipelines(
+    settings: Settings, encoder: encoders.TokenKind, text: sources.TextSource, work_dir: str
+) -> types.ModuleType:
+    """The module `large.pipelines`, after a check that it can write this corpus."""
     if settings.written_passes > 1:
         raise InputError("--runner=beam does not shuffle lines: give --passes=1, or omit --runner")
     if encoder.trim:
@@ -151,7 +146,7 @@ def _write_with_beam(
         raise InputError("--runner=beam needs Apache Beam: pip install -r requirements-beam.txt") from error
     finally:
         python_logging.disable(python_logging.NOTSET)
-    return pipelines.write(settings, encoder, text, place, shared_dir, beam_args)
+    return pipelines
 
 
 def _described(

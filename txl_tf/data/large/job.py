@@ -75,15 +75,13 @@ class Job:
 
 def _load(path: str) -> Job:
     content = read_json(path)
-    return Job(
-        work_dir=content["work_dir"],
-        data_dir=content["data_dir"],
-        settings=Settings(**{**content["settings"], "vocab_file": None}),
-        pieces=tuple(Piece(**piece) for piece in content["pieces"]),
-        reading=TextRules(**content["reading"]),
-        first_documents=tuple(content["first_documents"]),
-        vocabulary=content["vocabulary"],
-    )
+    read = {
+        "settings": Settings(**{**content["settings"], "vocab_file": None}),
+        "pieces": tuple(Piece(**piece) for piece in content["pieces"]),
+        "reading": TextRules(**content["reading"]),
+        "first_documents": tuple(content["first_documents"]),
+    }
+    return Job(**content | read)
 
 
 class Worker:

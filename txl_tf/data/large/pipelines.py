@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import signal
@@ -76,20 +77,20 @@ def write(
         reading=text.reading(**encoder.reading),
     )
     tf.io.gfile.makedirs(tf.io.gfile.join(job.work_dir, "progress"))
-    runner = _Runner(beam_args, sum(text.sizes))
+    run = functools.partial(_run, beam_args=beam_args, size=sum(text.sizes))
     try:
         if text.documents == "blank_line":
-            rows = runner(job, "documents", _documents)
+            rows = run(job, "documents", _documents)
             before, first = job.first_units, np.cumsum([0, *(count for _, count in rows)])[:-1]
             piece_of = np.searchsorted(before, np.arange(job.units), side="right") - 1
             numbers = first - first[before[piece_of]]
             job = dataclasses.replace(job, first_documents=tuple(numbers.tolist()))
-        seen, totals = _symbols_in_order(job, runner) if encoder.counted else ([], np.zeros(0, np.int64))
+        seen, totals = _symbols_in_order(job, run) if encoder.counted else ([], np.zeros(0, np.int64))
         vocabulary = encoder.vocabulary(text, seen, totals)
         vocabulary.save(data_dir)
         job = dataclasses.replace(job, vocabulary=vocabulary.spec)
         streams: dict[str, list[manifest.Shard]] = {}
-        rows = runner(job, "shards", _shards)
+        rows = run(job, "shards", _shards)
         for split, number, shard in (row[1:] for row in rows if row[0] == "shard"):
             if number != len(streams.setdefault(split, [])):
                 raise RuntimeError(f"shard {len(streams[split])} of {split} is missing")
@@ -103,58 +104,56 @@ def write(
             tf.io.gfile.remove(path)
 
 
-class _Runner:
+def _run(
+    job: Job, name: str, build: Callable[[beam.PCollection, str], beam.PCollection], beam_args: Sequence[str], size: int
+) -> list[Any]:
     """Runs a pipeline that reads `size` bytes to its end, shows its progress, and gives the rows that it wrote."""
+    job_path = job.save(name)
+    folder = tf.io.gfile.join(job.work_dir, f"{name}-rows")
+    tf.io.gfile.makedirs(folder)
+    options = PipelineOptions(list(beam_args))
+    own = options.view_as(StandardOptions).runner
+    # By default Beam's DirectRunner downloads a program. This one is in the package.
+    pipeline = beam.Pipeline(runner=FnApiRunner() if own in (None, "DirectRunner") else own, options=options)
+    units = (
+        pipeline
+        | "ranges" >> beam.Create(range(0, job.units, 1000))
+        | "units" >> beam.FlatMap(lambda start, units: range(start, min(start + 1000, units)), job.units)
+        | "to all workers" >> beam.Reshuffle()
+    )
+    rows = build(units, job_path)
+    _ = (
+        rows
+        | "group rows" >> beam.GroupBy(lambda row: zlib.crc32(repr(row).encode()) % _FILES)
+        | "write rows" >> beam.MapTuple(lambda _, group: write_rows(folder, group))
+    )
+    try:
+        with _own_words(), _progress(name, job.work_dir, size), _heeds_interrupts():
+            _finish(pipeline)
+    except Exception as error:
+        raise input_error(job.work_dir) or InputError(
+            f"Apache Beam could not finish ({one_line(error)[-300:]}): -v=1 shows everything"
+        ) from error
+    return read_rows(folder)
 
-    def __init__(self, beam_args: Sequence[str], size: int):
-        self._args, self._size = list(beam_args), size
 
-    def __call__(self, job: Job, name: str, build: Callable[[beam.PCollection, str], beam.PCollection]) -> list[Any]:
-        job_path = job.save(name)
-        folder = tf.io.gfile.join(job.work_dir, f"{name}-rows")
-        tf.io.gfile.makedirs(folder)
-        options = PipelineOptions(self._args)
-        own = options.view_as(StandardOptions).runner
-        # By default Beam's DirectRunner downloads a program. This one is in the package.
-        pipeline = beam.Pipeline(runner=FnApiRunner() if own in (None, "DirectRunner") else own, options=options)
-        units = (
-            pipeline
-            | "ranges" >> beam.Create(range(0, job.units, 1000))
-            | "units" >> beam.FlatMap(lambda start, units: range(start, min(start + 1000, units)), job.units)
-            | "to all workers" >> beam.Reshuffle()
-        )
-        rows = build(units, job_path)
-        _ = (
-            rows
-            | "group rows" >> beam.GroupBy(lambda row: zlib.crc32(repr(row).encode()) % _FILES)
-            | "write rows" >> beam.MapTuple(lambda _, group: write_rows(folder, group))
-        )
-        try:
-            with _own_words(), self._progress(name, job.work_dir), _heeds_interrupts():
-                _finish(pipeline)
-        except Exception as error:
-            raise input_error(job.work_dir) or InputError(
-                f"Apache Beam could not finish ({one_line(error)[-300:]}): -v=1 shows everything"
-            ) from error
-        return read_rows(folder)
+@contextlib.contextmanager
+def _progress(name: str, work_dir: str, size: int) -> Iterator[None]:
+    bar, ended, before = progress_bar(name, size, "B"), threading.Event(), bytes_done(work_dir)
 
-    @contextlib.contextmanager
-    def _progress(self, name: str, work_dir: str) -> Iterator[None]:
-        bar, ended, before = progress_bar(name, self._size, "B"), threading.Event(), bytes_done(work_dir)
+    def watch() -> None:
+        while not ended.wait(1 if "://" not in work_dir else 10):
+            with contextlib.suppress(tf.errors.OpError, InputError):
+                bar.update(bytes_done(work_dir) - before - bar.n)
 
-        def watch() -> None:
-            while not ended.wait(1 if "://" not in work_dir else 10):
-                with contextlib.suppress(tf.errors.OpError, InputError):
-                    bar.update(bytes_done(work_dir) - before - bar.n)
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-            bar.close()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        bar.close()
 
 
 @contextlib.contextmanager
@@ -285,9 +284,9 @@ def _symbol_row(item: tuple[Any, tuple[int, ...]]) -> tuple[Any, ...]:
     return "symbol", symbol.decode() if isinstance(symbol, bytes) else symbol, *value
 
 
-def _symbols_in_order(job: Job, runner: _Runner) -> tuple[list[Any], np.ndarray]:
+def _symbols_in_order(job: Job, run: Callable[..., list[Any]]) -> tuple[list[Any], np.ndarray]:
     """The symbols in the order of their first appearance in `TextSource.blocks`, and their counts."""
-    rows = runner(job, "symbols", _symbols)
+    rows = run(job, "symbols", _symbols)
     order = {split: np.arange(job.units) for split in SPLITS}
     if job.reading.documents != "joined":
         items = [row[1:] for row in rows if row[0] == "size"]
@@ -307,7 +306,7 @@ def _shards(units: beam.PCollection, job: str) -> beam.PCollection:
     encoded = units | "encode" >> beam.FlatMap(_encoded, job).with_outputs("sizes", main="ids")
     # Reshuffle keeps its input, so each unit is encoded once although its ids are needed twice.
     ids = encoded.ids | "keep ids" >> beam.Reshuffle()
-    lengths = ids | "lengths" >> beam.Map(_length, job)
+    lengths = ids | "lengths" >> beam.Map(lambda item: (*item[0], len(item[1]) // worker_of(job).dtype.itemsize))
     layout = beam.pvalue.AsSingleton(lengths | "all lengths" >> beam.combiners.ToList() | "places" >> beam.Map(_places))
     shards = (
         ids
@@ -324,11 +323,6 @@ def _encoded(unit: int, job: str) -> Iterator[Any]:
         yield (split, unit), ids
         if worker.job.reading.documents == "blank_line":
             yield beam.pvalue.TaggedOutput("sizes", ("text", split, unit, size))
-
-
-def _length(item: tuple[tuple[str, int], bytes], job: str) -> tuple[str, int, int]:
-    (split, unit), ids = item
-    return split, unit, len(ids) // worker_of(job).dtype.itemsize
 
 
 _Layout = dict[str, tuple[np.ndarray, np.ndarray]]

@@ -5,6 +5,7 @@ So one process can read all blocks in order, and many machines can read them in 
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import hashlib
 import re
@@ -241,12 +242,10 @@ def _cut(text: bytes) -> int:
 
 def _character_end(block: bytes) -> int:
     """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
-    for cut in range(len(block), max(len(block) - 4, 0), -1):
-        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character gives its length
-            first = block[cut - 1]
-            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return len(block) if cut - 1 + length == len(block) else cut - 1
-    return len(block)
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    decoder.decode(block[-4:])
+    waiting, _ = decoder.getstate()
+    return len(block) - len(waiting)
 
 
 def _check_utf8(block: bytes, name: str, start: int) -> None:
