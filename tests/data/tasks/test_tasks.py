@@ -44,12 +44,12 @@ def test_the_official_layout(vocabulary):
         a, b = official_pair(a, b, t_len - 3)
     pair = [*a, sep, *b, sep, cls]
     fill = t_len - len(pair)
-    assert rows.tokens[0].numpy().tolist() == [0] * fill + pair
-    assert rows.segments[0].numpy().tolist() == [4] * fill + [0] * (len(a) + 1) + [1] * (len(b) + 1) + [2]
-    assert rows.padding[0].numpy().tolist() == [True] * fill + [False] * len(pair)
+    assert rows["tokens"][0].numpy().tolist() == [0] * fill + pair
+    assert rows["segments"][0].numpy().tolist() == [4] * fill + [0] * (len(a) + 1) + [1] * (len(b) + 1) + [2]
+    assert rows["padding"][0].numpy().tolist() == [True] * fill + [False] * len(pair)
     single = vocabulary.encode(texts[1]).tolist()[: t_len - 2]
-    assert rows.tokens[1].numpy().tolist()[-len(single) - 2 :] == [*single, sep, cls]
-    assert rows.segments[1].numpy().tolist()[-len(single) - 2 :] == [0] * (len(single) + 1) + [2]
+    assert rows["tokens"][1].numpy().tolist()[-len(single) - 2 :] == [*single, sep, cls]
+    assert rows["segments"][1].numpy().tolist()[-len(single) - 2 :] == [0] * (len(single) + 1) + [2]
 
 
 def test_the_longer_text_is_cut_and_the_second_of_equals(rng):
@@ -69,7 +69,7 @@ def test_the_second_text_of_a_long_pair_is_in_the_last_segment(vocabulary):
     rows = pad_left(
         *lay_out(vocabulary, tf.constant([first]), tf.constant([second]), t_len, segments), t_len * segments
     )
-    found = rows.segments[0].numpy().tolist()
+    found = rows["segments"][0].numpy().tolist()
     assert found[-t_len:] == [0] + [1] * (t_len - 2) + [2]  # A's SEP is the first
     assert found.count(1) == t_len - 2 and found.count(0) == min(len(ids), 2 * t_len) + 1
 

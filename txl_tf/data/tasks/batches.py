@@ -114,8 +114,8 @@ class _BatchReader:
             batch = {"weight": tf.where(rows >= 0, tf.gather(self._weights, found), 0)}
             for name, tensor in self._tensors.items():
                 feature = tf.gather(tensor, found)
-                feature = feature[..., columns] if name in self._timed else feature
-                batch[name] = _in_batch(feature)
+                kind = tf.bool if tensor.dtype == tf.bool else tf.int32 if tensor.dtype.is_integer else tf.float32
+                batch[name] = tf.cast(feature[..., columns] if name in self._timed else feature, kind)
             return batch
 
         return (
@@ -124,10 +124,3 @@ class _BatchReader:
             .map(lambda rows: take(tf.ensure_shape(rows, shape[1:])), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
-
-
-def _in_batch(feature: tf.Tensor) -> tf.Tensor:
-    """A feature in the type that it has in batches."""
-    if feature.dtype == tf.bool:
-        return feature
-    return tf.cast(feature, tf.int32 if feature.dtype.is_integer else tf.float32)

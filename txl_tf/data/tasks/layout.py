@@ -7,7 +7,6 @@ Shapes: n texts, T tokens of an example.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,18 +20,6 @@ FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
 
 MAX_QA = 128
 """A question with its option is cut to its last MAX_QA tokens, as in the official code."""
-
-
-class TokenRows(typing.NamedTuple):
-    """Examples of T tokens.
-
-    tokens, segments: int32 [n, T], ids of tokens and of segments.
-    padding: bool [n, T], true where there is no token.
-    """
-
-    tokens: tf.Tensor
-    segments: tf.Tensor
-    padding: tf.Tensor
 
 
 def lay_out(
@@ -136,10 +123,11 @@ def join(
     return tuple(tf.RaggedTensor.from_row_lengths(values, tf.cast(total, tf.int64)) for values in joined)
 
 
-def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> TokenRows:
+def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> dict[str, tf.Tensor]:
     """Examples of T tokens from ids and segments as `join` gives them, none longer than T.
 
-    As in the official code, padding has token 0 and a segment of its own.
+    By name: tokens and segments, int32 [n, T], and padding, bool [n, T], true where there is no token. As in the
+    official code, padding has token 0 and a segment of its own.
     """
     there = tf.range(t_len, dtype=tf.int64) >= t_len - ids.row_lengths()[:, None]
     places, shape = tf.where(there), tf.shape(there, out_type=tf.int64)
@@ -148,4 +136,4 @@ def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> Tok
         dense = tf.scatter_nd(places, values.flat_values - fill, shape) + fill  # `shape` is filled with 0
         return tf.ensure_shape(dense, [None, t_len])
 
-    return TokenRows(padded(ids, 0), padded(segments, PADDING), ~there)
+    return {"tokens": padded(ids, 0), "segments": padded(segments, PADDING), "padding": ~there}

@@ -51,7 +51,8 @@ def read_race(path: str, columns: Columns | None = None, answered: bool = True) 
     if functions_for(path).isdir(path):
         questions = _folder(path, answered, columns.encoding, faults)
     else:
-        questions = _lines(path, columns.encoding, faults)
+        lines = json_lines(path, read_file_text(path, columns.encoding), faults)
+        questions = ((line, value, f"{path}, line {line}") for line, value in lines)
     for line, value, where in questions:
         with faults.noted(line):
             found.append(_question(value, where, answered))
@@ -82,12 +83,6 @@ def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
                 f"{len(found[0].options)}: all questions must have the same number"
             )
     return found
-
-
-def _lines(path: str, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """The questions of a file of JSON lines, with their lines and places."""
-    for i, value in json_lines(path, read_file_text(path, encoding), faults):
-        yield i, value, f"{path}, line {i}"
 
 
 def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:

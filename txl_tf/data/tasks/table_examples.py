@@ -121,7 +121,7 @@ def _examples(
         for start in range(0, len(rows), CHUNK):
             some = slice(start, start + CHUNK)
             whole, kept = encoded(rows[some])
-            laid_out = pad_left(*join(plan.vocabulary, *kept), shape[-1])._asdict()
+            laid_out = pad_left(*join(plan.vocabulary, *kept), shape[-1])
             arrays = {name: feature.numpy().reshape(-1, *shape) for name, feature in laid_out.items()}
             arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(plan.vocabulary.vocab_size))
             arrays["segments"] = arrays["segments"].astype(np.uint8)

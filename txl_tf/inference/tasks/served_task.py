@@ -156,13 +156,13 @@ class ServedTask(Served):
     def tag(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tag`: the tags of each text's words, and the entities that they name; see README."""
         (ids, begin, end), words = self._encode(texts), word_places_tensor(texts)
-        parts = tag_graph.parts_of(ids, self.vocabulary, self.lengths[-1] - MARKS)
+        parts, segments = tag_graph.parts_of(ids, self.vocabulary, self.lengths[-1] - MARKS)
 
         def read(t_len: int) -> dict[str, tf.Tensor]:
-            found = in_groups(self._functions(t_len), parts.padded(t_len)._asdict(), AT_ONCE)
-            return {name: parts.of_pieces(values) for name, values in found.items()}
+            found = in_groups(self._functions(t_len), pad_left(parts, segments, t_len), AT_ONCE)
+            return {name: tag_graph.of_pieces(parts, values) for name, values in found.items()}
 
-        found = by_length(tf.reduce_max(parts.ids.row_lengths()), self.lengths, read)
+        found = by_length(tf.reduce_max(parts.row_lengths()), self.lengths, read)
         default = self.labels.index("O") if "O" in self.labels else 0
         tag, probability = tag_graph.word_tags(begin, end, words, found["tag"], found["log_prob"], default)
         kind, first, last = tag_graph.entities(Tags(self.labels), words, tag)
@@ -209,7 +209,7 @@ class ServedTask(Served):
         """The objective's predictions for rows, or for rows that are `count` sequences of each example."""
 
         def padded(t_len: int) -> tf.Tensor:
-            return self._functions(t_len)(pad_left(ids, segments, t_len)._asdict())
+            return self._functions(t_len)(pad_left(ids, segments, t_len))
 
         logits = by_length(tf.reduce_max(ids.row_lengths()), self.lengths, padded)
         if count is not None:

@@ -6,43 +6,34 @@ Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all t
 
 from __future__ import annotations
 
-import typing
-
 import tensorflow as tf
 
-from txl_tf.data.tasks.layout import TokenRows, join, pad_left
+from txl_tf.data.tasks.layout import join
 from txl_tf.data.tasks.tagged.examples import MARKS
 from txl_tf.data.tasks.tagged.words import WordsTensor
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.metrics.entities import Tags
 
 
-class Parts(typing.NamedTuple):
-    """Texts in parts, int32 RaggedTensors [P, None] of ids and segments, with their marks."""
+def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> tuple[tf.RaggedTensor, ...]:
+    """Texts in parts of at most `size` pieces with their marks; one without pieces has one part.
 
-    ids: tf.RaggedTensor
-    segments: tf.RaggedTensor
-
-    def padded(self, t_len: int) -> TokenRows:
-        """Rows of T tokens, none of them longer."""
-        return pad_left(self.ids, self.segments, t_len)
-
-    def of_pieces(self, values: tf.Tensor) -> tf.Tensor:
-        """Values of padded rows [P, T] -> the values of all pieces [N], without marks and padding."""
-        t_len = values.shape[1]
-        column, first = tf.range(t_len, dtype=tf.int64)[None], t_len - self.ids.row_lengths()[:, None]
-        return tf.boolean_mask(values, (column >= first) & (column < t_len - MARKS))
-
-
-def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> Parts:
-    """Texts in parts of at most `size` pieces; one without pieces has one part."""
+    Ids and segments, int32 RaggedTensors [P, None].
+    """
     count = ids.row_lengths()
     needed = tf.maximum(-(-count // size), 1)
     first = tf.ragged.range(needed).flat_values * size
     length = tf.minimum(tf.repeat(count, needed) - first, size)
     own = tf.RaggedTensor.from_row_lengths(ids.flat_values, length)
     nothing = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros_like(length))
-    return Parts(*join(vocabulary, own, nothing))
+    return join(vocabulary, own, nothing)
+
+
+def of_pieces(ids: tf.RaggedTensor, values: tf.Tensor) -> tf.Tensor:
+    """Values of parts, padded on the left, [P, T] -> the values of all pieces [N], without marks and padding."""
+    t_len = values.shape[1]
+    column, first = tf.range(t_len, dtype=tf.int64)[None], t_len - ids.row_lengths()[:, None]
+    return tf.boolean_mask(values, (column >= first) & (column < t_len - MARKS))
 
 
 def word_tags(

@@ -46,6 +46,15 @@ def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
 def _kinds(tree: ast.AST, lines: list[str]) -> dict[tuple[int, int], tuple[str, bool]]:
     """The kinds of entities by where a token of one begins, as line and column, and whether it is the first one."""
     found: dict[tuple[int, int], tuple[str, bool]] = {}
+
+    def mark(line: int, column: int, dotted: str, kind: str) -> None:
+        for i, part in enumerate(dotted.split(".")):
+            if i:
+                found[line, column] = kind, False
+                column += 1
+            found[line, column] = kind, not i
+            column += len(part)
+
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             column = node.col_offset + len("def " if isinstance(node, ast.FunctionDef) else "class ")
@@ -54,30 +63,13 @@ def _kinds(tree: ast.AST, lines: list[str]) -> dict[tuple[int, int], tuple[str, 
         elif isinstance(node, ast.arg):
             found[node.lineno, node.col_offset] = "ARGUMENT", True
         elif isinstance(node, ast.Call):
-            _mark(found, node.func, "CALL", lines)
+            place, dotted = node.func, ast.unparse(node.func)
+            in_one_line = lines[place.lineno - 1].startswith(dotted, place.col_offset)
+            if in_one_line and all(part.isidentifier() for part in dotted.split(".")):
+                mark(place.lineno, place.col_offset, dotted, "CALL")
         elif isinstance(node, ast.Import):
             for name in node.names:
-                _mark_dotted(found, name.lineno, name.col_offset, name.name, "MODULE")
+                mark(name.lineno, name.col_offset, name.name, "MODULE")
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            _mark_dotted(found, node.lineno, node.col_offset + len("from "), node.module, "MODULE")
+            mark(node.lineno, node.col_offset + len("from "), node.module, "MODULE")
     return found
-
-
-def _mark(found: dict[tuple[int, int], tuple[str, bool]], node: ast.expr, kind: str, lines: list[str]) -> None:
-    """Marks a name, or names with dots between them, if they are in one line and without spaces."""
-    dotted = ast.unparse(node)
-    if all(part.isidentifier() for part in dotted.split(".")) and lines[node.lineno - 1].startswith(
-        dotted, node.col_offset
-    ):
-        _mark_dotted(found, node.lineno, node.col_offset, dotted, kind)
-
-
-def _mark_dotted(
-    found: dict[tuple[int, int], tuple[str, bool]], line: int, column: int, dotted: str, kind: str
-) -> None:
-    for i, part in enumerate(dotted.split(".")):
-        if i:
-            found[line, column] = kind, False
-            column += 1
-        found[line, column] = kind, not i
-        column += len(part)
