@@ -156,6 +156,13 @@ def by_replica(segments: tf.Tensor, replicas: int, rows: int, t_len: int) -> tf.
     return tf.reshape(tf.transpose(segments, [2, 0, 1, 3]), [-1, rows, t_len])
 
 
+def together(lane_blocks: Callable[[tf.Tensor], tf.data.Dataset], lanes: np.ndarray) -> tf.data.Dataset:
+    """The first blocks of all lanes, the second ones, and so on; each field has the shape [R b, ..]."""
+    options = {"cycle_length": len(lanes), "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
+    blocks = tf.data.Dataset.from_tensor_slices(lanes).interleave(lane_blocks, **options)
+    return blocks.batch(len(lanes), drop_remainder=True)
+
+
 def _side_by_side(
     lane_blocks: Callable[[tf.Tensor, int], tf.data.Dataset],
     lanes: np.ndarray,
@@ -171,15 +178,7 @@ def _side_by_side(
     segments = max(1, min(_BLOCK_TOKENS // len(lanes), _LANE_BLOCK_TOKENS) // tgt_len)
 
     return (
-        tf.data.Dataset.from_tensor_slices(lanes)
-        .interleave(
-            lambda lane: lane_blocks(lane, segments * tgt_len),
-            cycle_length=len(lanes),
-            block_length=1,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        .batch(len(lanes), drop_remainder=True)
+        together(lambda lane: lane_blocks(lane, segments * tgt_len), lanes)
         .map(
             lambda *blocks: tuple(by_replica(block, replicas, rows, tgt_len) for block in blocks),
             num_parallel_calls=tf.data.AUTOTUNE,

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.lanes import TrainingLanes, by_replica, host_lanes
+from txl_tf.data.lanes import TrainingLanes, by_replica, host_lanes, together
 from txl_tf.data.manifest import Corpus
 from txl_tf.settings.run import Config, DataConfig
 
@@ -91,14 +91,11 @@ class RandomLanes(TrainingLanes):
                     segments = tf.where(tf.range(longest, dtype=tf.int64) < own[:, None], segments, padding)
                     return by_replica(segments, replicas_per_host, rows, longest)
 
-                blocks = tf.data.Dataset.from_tensor_slices(lanes).interleave(
-                    lane_block,
-                    cycle_length=len(lanes),
-                    num_parallel_calls=tf.data.AUTOTUNE,
-                    deterministic=True,
+                return (
+                    together(lane_block, lanes)
+                    .map(lambda inputs, targets: (cut(inputs, 0), cut(targets, -1)))
+                    .unbatch()
                 )
-                joined = blocks.batch(len(lanes), drop_remainder=True)
-                return joined.map(lambda inputs, targets: (cut(inputs, 0), cut(targets, -1))).unbatch()
 
             return tf.data.Dataset.range(first, tf.size(lengths, tf.int64), _GROUP).flat_map(group_batches)
 

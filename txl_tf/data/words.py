@@ -89,7 +89,7 @@ class WordNumbers:
 
     def __init__(self) -> None:
         self.words: list[bytes] = []
-        self._make_table(1 << 16, np.zeros(0, np.uint64))
+        self._known, self._table = np.zeros(0, np.uint64), _empty_table(1 << 16)
 
     def look_up(self, hashes: np.ndarray) -> np.ndarray:
         """The numbers of hashes [n]; -1 for new ones."""
@@ -111,38 +111,27 @@ class WordNumbers:
     ) -> np.ndarray:
         """Numbers the words that `look_up` did not find; returns the numbers of all, [n]."""
         missing = np.flatnonzero(found < 0)
-        if not missing.size:
-            return found
         found[missing] = self.look_up(hashes[missing])  # an earlier block may have added them since
         missing = missing[found[missing] < 0]
         if not missing.size:
             return found
         new, first, inverse = np.unique(hashes[missing], return_index=True, return_inverse=True)
         order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        found[missing] = len(self.words) + rank[inverse]
+        found[missing] = len(self.words) + np.argsort(order)[inverse]
         places = missing[first[order]]
         data = text.tobytes()
         self.words += [data[s : s + n] for s, n in zip(starts[places].tolist(), lengths[places].tolist(), strict=True)]
         self._insert(new[order])
         return found
 
-    def _make_table(self, size: int, hashes: np.ndarray) -> None:
-        table = (np.uint64(65 - size.bit_length()), np.zeros(size, np.uint64), np.empty(size, np.int32))
-        self._fill(table, hashes, np.arange(len(hashes), dtype=np.int32))
-        self._table, self._known = table, hashes
-
     def _insert(self, hashes: np.ndarray) -> None:
-        known = np.concatenate([self._known, hashes])
-        if len(known) * 2 > len(self._table[1]):
-            self._make_table(1 << (2 * len(known)).bit_length(), known)
-        else:
-            self._fill(self._table, hashes, np.arange(len(self._known), len(known), dtype=np.int32))
-            self._known = known
-
-    def _fill(self, table: tuple[np.uint64, np.ndarray, np.ndarray], hashes: np.ndarray, values: np.ndarray) -> None:
+        """Adds new hashes [n] to the table, or to a larger one that replaces it."""
+        first, table = len(self._known), self._table
+        self._known = np.concatenate([self._known, hashes])
+        if len(self._known) * 2 > len(table[1]):
+            first, table = 0, _empty_table(1 << (2 * len(self._known)).bit_length())
         shift, keys, numbers = table
+        hashes, values = self._known[first:], np.arange(first, len(self._known), dtype=np.int32)
         slots = (hashes >> shift).astype(np.int64)
         while hashes.size:
             free = np.flatnonzero(keys[slots] == 0)
@@ -152,6 +141,12 @@ class WordNumbers:
             lost = np.ones(len(hashes), bool)
             lost[won] = False
             hashes, values, slots = hashes[lost], values[lost], (slots[lost] + 1) & (len(keys) - 1)
+        self._table = table
+
+
+def _empty_table(size: int) -> tuple[np.uint64, np.ndarray, np.ndarray]:
+    """(shift, keys, numbers): a hash belongs at `hash >> shift` or behind it; keys are 0 where nothing is."""
+    return np.uint64(65 - size.bit_length()), np.zeros(size, np.uint64), np.empty(size, np.int32)
 
 
 class Counts:

@@ -178,13 +178,10 @@ def _refuse_binary(file: File, look: _Look, encoding: str | None) -> None:
     if encoding is None and look.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
     kind = next((kind for magic, kind in NOT_TEXT.items() if look.head.startswith(magic)), "")
-    if (
-        not kind and look.odd > MOST_ODD and (encoding is None or "\n".encode(encoding) == b"\n")
-    ):  # not UTF-16, where a letter has a NUL byte
-        kind = (
-            f"a binary file (or UTF-16, which needs its --encoding): {100 * look.odd:.0f} % of its bytes are NUL or "
-            "other control characters"
-        )
+    one_byte = encoding is None or "\n".encode(encoding) == b"\n"  # not UTF-16, where a letter has a NUL byte
+    if not kind and look.odd > MOST_ODD and one_byte:
+        share = f"{100 * look.odd:.0f} % of its bytes are NUL or other control characters"
+        kind = f"a binary file (or UTF-16, which needs its --encoding): {share}"
     if kind:
         raise InputError(f"{file.name} is {kind}, not text: remove it from the source, or give --binary to read it")
 
