@@ -28,7 +28,7 @@ def format_named(name):
     import numpy as np
     import tensorflow as tf
 
-    from txl_tf.inference.causal.draw_token import Sampling
+    from txl_tf.inference.causal.draw_token import Choice
     from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.models.transformer_xl.config import Reach
 
@@ -41,7 +41,7 @@ def format_named(name):
     def write(draft, chunks):
         """Continues texts greedily."""
         batch_size = draft.last.shape[0]
-        given, choice = tf.fill([batch_size, CHUNK], -1), Sampling(temperature=0.0).choice([0] * batch_size)
+        given, choice = tf.fill([batch_size, CHUNK], -1), Choice.of([0] * batch_size, temperature=0.0)
         for _ in range(chunks):
             ids, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
             ids.numpy()

@@ -32,7 +32,7 @@ def format_named(name):
     import tensorflow as tf
 
     from txl_tf.families.presets.transformer_xl import PRESETS
-    from txl_tf.inference.causal.draw_token import Sampling
+    from txl_tf.inference.causal.draw_token import Choice
     from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.models.transformer_xl.config import Reach
     from txl_tf.models.transformer_xl.model import TransformerXL
@@ -46,7 +46,7 @@ def format_named(name):
     draft, given = generator.begin(TEXTS), tf.fill([TEXTS, CHUNK], -1)
 
     def task(settings):
-        choice = Sampling(**settings).choice([0] * TEXTS)
+        choice = Choice.of([0] * TEXTS, **settings)
         return lambda: generator.decode(draft, given, tf.constant(TOKENS), choice)[0].numpy().tolist()
 
     return {name: task(settings) for name, settings in SAMPLINGS.items()}

@@ -60,7 +60,7 @@ def ours(dtype="float32", compiled=None):
     import tensorflow as tf
 
     from txl_tf.devices import distribute
-    from txl_tf.inference.causal.draw_token import Sampling
+    from txl_tf.inference.causal.draw_token import Choice
     from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.inference.evaluate import make_score_steps
     from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
@@ -76,7 +76,7 @@ def ours(dtype="float32", compiled=None):
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: pairs))
     generator = Generator(model, reach)
-    choice = Sampling(temperature=0.0).choice([0])
+    choice = Choice.of([0], temperature=0.0)
     given = tf.fill([1, CHUNK], -1)
     start = generator.begin(1)
 

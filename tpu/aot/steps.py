@@ -15,7 +15,7 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 
 from txl_tf import families
 from txl_tf.devices import host_memory
-from txl_tf.inference.causal.draw_token import Sampling
+from txl_tf.inference.causal.draw_token import Choice
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.ops import platform
 from txl_tf.runs.checkpoints import variables_by_path
@@ -99,7 +99,7 @@ def generate(config: Config, batch_size: int, replicas: int = 1, target: str = "
         draft = _specs(generator.begin, batch_size)
 
     def step(given, draft):
-        choice = Sampling(temperature=0.0).choice([0] * batch_size)  # constants, so that nothing is sorted
+        choice = Choice.of([0] * batch_size, temperature=0.0)  # constants, so that nothing is sorted
         return generator.decode_texts(draft, given, tf.constant(CHUNK), choice)
 
     given = tf.TensorSpec([batch_size, CHUNK], tf.int32)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import Family, FineTuning, Task, Training
-from txl_tf.families.presets.base import Preset, Recipe
+from txl_tf.families.base import Family, FineTuning, Preset, Recipe, Task, Training
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
 from txl_tf.settings.run import Config, parse_config

@@ -1,4 +1,4 @@
-"""Model families, and the tasks that their models are used for."""
+"""Model families, the tasks that their models are used for, and named configurations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txl_tf.families.presets.base import Preset, Recipe
 from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
@@ -200,6 +199,34 @@ class FineTuning(Training):
     abilities: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A named configuration, its source, size and published result.
+
+    `parameters` is the number of trainable weights with the preset's vocabulary size; `published` is the result that
+    the source or the paper reports for it, not our result.
+    """
+
+    dataset: str
+    source: str
+    parameters: int
+    published: str
+    config: Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Named settings for fine-tuning, their source, and the result that the source reports for them, not ours.
+
+    `settings` are those of a run: {group: {field: value}}.
+    """
+
+    task: str
+    source: str
+    published: str
+    settings: dict[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)

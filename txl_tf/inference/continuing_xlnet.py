@@ -22,7 +22,7 @@ from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 class ContinuingXLNet(ServedXLNet):
     """The graph functions that are exported, and sampling.json with the settings of sampling.
 
-    `options` are marker, jit_compile and lengths, as for `ServedXLNet`.
+    `options` are jit_compile and lengths, as for `ServedXLNet`.
     """
 
     def __init__(self, continuation: Continuation, **options: Any):

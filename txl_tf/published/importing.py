@@ -12,7 +12,7 @@ from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.families.presets.base import Preset
+from txl_tf.families.base import Preset
 from txl_tf.published import official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface

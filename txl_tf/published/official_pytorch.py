@@ -40,8 +40,6 @@ def open_checkpoint(source: str) -> Checkpoint:
         architecture["proj_share_all_but_first"] = torch_models.is_tied(
             file, f"word_emb.emb_projs.{tail}", "crit.out_projs.1"
         )
-    if architecture["div_val"] > 1:
-        architecture["proj_same_dim"] = True
     return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TransformerXLRunConfig, source)
 
 

@@ -53,7 +53,7 @@ def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
     }
     if len(tables) > 1 or "crit.cluster_bias" not in shapes:
         found["cutoffs"] = tuple(ends[:-1])
-    return found
+    return found | ({"proj_same_dim": True} if found["div_val"] > 1 else {})
 
 
 def is_tied(file: TensorFile, name: str, copy: str) -> bool:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.inference.causal import sampling_settings
-from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
+from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 
 V, DRAWS = 30, 20_000
 
@@ -39,7 +39,7 @@ def compiled(jit_compile):
 def draw(log_prob, random, **settings):
     """One token for each row, of a text that has none yet."""
     seen = tf.zeros(tf.shape(log_prob), tf.bool)
-    return sample(tf.constant(log_prob), seen, tf.constant(random), Sampling(**settings).tensors())
+    return sample(tf.constant(log_prob), seen, tf.constant(random), Choice.of([], **settings).values)
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["graph", "XLA"])
@@ -50,10 +50,8 @@ def draw(log_prob, random, **settings):
 def test_evenly_spaced_numbers_draw_each_token_as_often_as_it_should(rng, temperature, top_k, top_p, jit_compile):
     log_prob = np.log(rng.dirichlet(np.full(V, 0.5))).astype(np.float32)
     evenly = (np.arange(DRAWS, dtype=np.float32) + 0.5) / DRAWS
-    settings = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    drawn = compiled(jit_compile)(
-        tf.tile(log_prob[None], [DRAWS, 1]), tf.zeros([DRAWS, V], tf.bool), evenly, settings.tensors()
-    )
+    values = Choice.of([], temperature=temperature, top_k=top_k, top_p=top_p).values
+    drawn = compiled(jit_compile)(tf.tile(log_prob[None], [DRAWS, 1]), tf.zeros([DRAWS, V], tf.bool), evenly, values)
     found = np.bincount(drawn, minlength=V) / DRAWS
     expected = distribution(log_prob.astype(np.float64), temperature, top_k, top_p)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2 / DRAWS)
@@ -78,7 +76,7 @@ def test_a_model_whose_probabilities_are_nan_gives_tokens_all_the_same(temperatu
     log_prob, random = np.full([2, V], np.nan, np.float32), np.array([0.1, 0.9], np.float32)
     drawn = draw(log_prob, random, temperature=temperature)
     assert drawn.numpy().tolist() == [0, 0]
-    values = Sampling(temperature=temperature).tensors()
+    values = Choice.of([], temperature=temperature).values
     drawn = tf.function(sample)(log_prob, np.zeros([2, V], bool), random, values)  # which turns "not <" into ">="
     assert drawn.numpy().tolist() == [0, 0]
 
@@ -131,7 +129,7 @@ def test_uniform_is_the_same_under_xla():
 )
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))) as error:
-        Sampling(**wrong)
+        Choice.of([], **wrong)
     assert "\n" not in str(error.value)
 
 
@@ -226,7 +224,7 @@ def test_each_transform_is_what_its_paper_says(rng, reference):
     (setting,) = (setting for setting in sampling_settings.SETTINGS if setting.name == name)
     logits, seen = distributions(rng), rng.random([42, V]) < 0.3
     for value in VALUES[name]:
-        tensor = Sampling(**{name: value}).tensors()[name]
+        tensor = Choice.of([], **{name: value}).values[name]
         found = setting.transform(tf.constant(logits), tf.constant(seen), tensor)
         expected = [reference(*row, value) for row in zip(logits.astype(np.float64), seen, strict=True)]
         assert_alike(found.numpy(), np.array(expected))
@@ -244,13 +242,13 @@ def test_together_they_apply_in_their_order(rng, jit_compile):
         expected = logits.astype(np.float64)
         for reference, value in zip(REFERENCES, values, strict=True):
             expected = np.array([reference(row, has, value) for row, has in zip(expected, seen, strict=True)])
-        found = run(tf.constant(logits), tf.constant(seen), Sampling(**settings).tensors())
+        found = run(tf.constant(logits), tf.constant(seen), Choice.of([], **settings).values)
         assert_alike(found.numpy(), expected)
 
 
 def test_the_defaults_change_nothing_bit_by_bit(rng):
     logits = distributions(rng)
-    found = sampling_settings.transform(tf.constant(logits), tf.ones([42, V], tf.bool), Sampling().tensors())
+    found = sampling_settings.transform(tf.constant(logits), tf.ones([42, V], tf.bool), Choice.of([]).values)
     np.testing.assert_array_equal(found, logits)
 
 
@@ -280,7 +278,7 @@ ORDERS = ((typical_p, 0.6137, min_p, 0.0437), (min_p, 0.0437, typical_p, 0.6137)
 def test_at_least_one_token_remains(rng, extreme):
     logits = np.concatenate([distributions(rng), np.full([1, V], -1e30, np.float32)])
     found = sampling_settings.transform(
-        tf.constant(logits), tf.ones([43, V], tf.bool), Sampling(**extreme).tensors()
+        tf.constant(logits), tf.ones([43, V], tf.bool), Choice.of([], **extreme).values
     ).numpy()
     assert np.isfinite(found.max(-1)).all() and not np.isnan(found).any()
 
@@ -289,7 +287,7 @@ def test_a_setting_costs_nothing_unless_it_is_on():
     """Every transform stands in a branch of its own, which runs where its setting is not the default."""
     run = tf.function(sampling_settings.transform, autograph=False)
     graph = run.get_concrete_function(
-        tf.TensorSpec([2, V]), tf.TensorSpec([2, V], tf.bool), Sampling().tensors()
+        tf.TensorSpec([2, V]), tf.TensorSpec([2, V], tf.bool), Choice.of([]).values
     ).graph.as_graph_def()
     ops = [node.op for node in graph.node]
     assert sum(op in ("If", "StatelessIf") for op in ops) == len(sampling_settings.SETTINGS)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from random_model import CONFIG, random_model, read
 
 from txl_tf.errors import InputError
-from txl_tf.inference.causal.draw_token import Sampling
+from txl_tf.inference.causal.draw_token import Choice
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import FewTextsState
@@ -30,7 +30,7 @@ def reference_log_probs(lm, ids):
 def test_greedy_takes_the_most_likely_token_after_every_prefix(byte_model):
     ids = byte_model.vocabulary.encode(PROMPTS[4])[:100]
     lengths = np.arange(1, 101, dtype=np.int32)
-    greedy = Sampling(temperature=0.0).choice(np.zeros(100, np.int32))
+    greedy = Choice.of(np.zeros(100, np.int32), temperature=0.0)
     found = byte_model.generator.generate(np.tile(ids, [100, 1]), lengths, 1, greedy)
     expected = reference_log_probs(byte_model, ids).argmax(-1)
     np.testing.assert_array_equal(found[:, 0], expected)
@@ -66,7 +66,7 @@ def test_the_stream_comes_in_pieces_the_first_of_them_early(byte_model):
 
 def test_resuming_from_a_cache_equals_one_run(byte_model):
     generator, n = byte_model.generator, 50
-    choice = Sampling(repetition_penalty=1.1).choice([3])
+    choice = Choice.of([3], repetition_penalty=1.1)
     nothing = np.full([1, CHUNK], -1, np.int32)
     given = nothing.copy()
     given[0, :5] = byte_model.vocabulary.encode("hello")
@@ -89,7 +89,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
     generator = byte_model.generator
     draft = generator.begin(1)
     compiler_ir = generator.decode_texts.experimental_get_compiler_ir(
-        draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0])
+        draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Choice.of([0])
     )
     rings = draft.cache.keys + draft.cache.values
     shape = ",".join(map(str, rings[0].shape))
@@ -114,7 +114,7 @@ def test_a_few_texts_are_read_by_one_program_for_all_layers(texts):
             draft,
             tf.fill([texts, CHUNK], -1),
             tf.constant(CHUNK),
-            Sampling().choice([0] * texts),
+            Choice.of([0] * texts),
             generator.rows.value(),
         )
         programs.append(compiler_ir(stage="hlo"))
@@ -128,7 +128,7 @@ def test_a_few_texts_are_read_by_one_program_for_all_layers(texts):
 @pytest.mark.xla
 def test_a_short_prompt_traces_nothing_for_segments(byte_model):
     generator = Generator(byte_model.model, Reach(40))
-    generator.generate([[1, 2, 3]], [3], 2, Sampling().choice([0]))
+    generator.generate([[1, 2, 3]], [3], 2, Choice.of([0]))
     functions = (generator.read_on, generator.read_segment, generator.decode_texts, generator.decode_rows)
     assert [each.experimental_get_tracing_count() for each in functions] == [
         0,
@@ -140,7 +140,7 @@ def test_a_short_prompt_traces_nothing_for_segments(byte_model):
 @pytest.mark.xla
 def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     """The compiled step has static shapes, and the draft of a long text has the size of an empty one."""
-    generator, choice = byte_model.generator, Sampling().choice([0])
+    generator, choice = byte_model.generator, Choice.of([0])
     draft, given = generator.begin(1), tf.fill([1, CHUNK], -1)
     program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
     assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
@@ -157,7 +157,7 @@ def test_repetition_penalty_is_on_what_prompt_and_text_have(byte_model):
     ids = byte_model.vocabulary.encode("ab" * 40)  # longer than a segment
 
     def greedy(max_tokens, penalty):
-        choice = Sampling(temperature=0.0, repetition_penalty=penalty).choice([0])
+        choice = Choice.of([0], temperature=0.0, repetition_penalty=penalty)
         return byte_model.generator.generate(ids[None], [len(ids)], max_tokens, choice).numpy()[0].tolist()
 
     assert len({*ids.tolist(), *greedy(8, 1e4)}) == 2 + 8  # nothing comes twice
@@ -215,7 +215,7 @@ def test_a_few_texts_are_read_like_many(dtype, int8, texts):
     generator = Generator(model, Reach(40), int8=int8)
     assert (generator.rows is not None) == ON_CPU
     given = np.random.default_rng(0).integers(0, 256, [texts, CHUNK]).astype(np.int32)
-    choice = Sampling(temperature=0.0).choice(list(range(texts)))
+    choice = Choice.of(list(range(texts)), temperature=0.0)
     for_few, for_all = (
         decode(generator.begin(texts), tf.constant(given), tf.constant(CHUNK), choice)
         for decode in (generator.decode_few, generator.decode_texts)

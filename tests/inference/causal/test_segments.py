@@ -9,7 +9,7 @@ from random_model import CONFIG, random_model, read
 
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.causal.beam import BeamSearch
-from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
+from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.served_causal import ServedCausal
@@ -44,7 +44,7 @@ def continued(model, ids, seed, count, settings):
     for _ in range(count):
         seen = np.isin(np.arange(256), ids)[None]
         random = uniform(tf.constant([seed]), tf.constant([len(ids)]))
-        token = int(sample(tf.constant(row[None], tf.float32), seen, random, Sampling(**settings).tensors())[0])
+        token = int(sample(tf.constant(row[None], tf.float32), seen, random, Choice.of([], **settings).values)[0])
         ids.append(token)
         total += row[token]
         (row,), mems = read(model, [token], [1], mems)
@@ -89,7 +89,7 @@ def test_prompts_of_any_lengths_are_each_read_in_their_own_segments(generator, t
 )
 def test_generation_is_the_model_that_reads_the_prompt_in_segments(generator, texts, settings):
     seeds = list(range(len(LENGTHS)))
-    found = generator.generate(texts, LENGTHS, 30, Sampling(**settings).choice(seeds)).numpy()
+    found = generator.generate(texts, LENGTHS, 30, Choice.of(seeds, **settings)).numpy()
     for row, ids, n, seed in zip(found, texts, LENGTHS, seeds, strict=True):
         assert row.tolist() == continued(generator.model, ids[:n], seed, 30, settings)[0]
 
@@ -132,7 +132,7 @@ def test_a_session_of_the_saved_model_keeps_all_that_the_model_does(generator, t
 
     cache, made, tokens = served.initial_cache(1), [], texts[3:4]
     for n in (1, 5, 20):
-        values = Sampling(**SETTINGS).tensors()
+        values = Choice.of([], **SETTINGS).values
         out = served.write(tokens, **cache, max_tokens=tf.constant(n), seeds=tf.constant([3]), **values)
         made.append(out.pop("made").numpy())
         cache, tokens = out, made[-1][:, -1:]

@@ -152,7 +152,7 @@ def encoded(vocabulary, text, marker="____"):
 
 
 def names(vocabulary, ids):
-    return [token if token < 0 else vocabulary._names[token] for token in ids]
+    return [token if token < 0 else vocabulary.pieces[token] for token in ids]
 
 
 def test_blanks_of_bytes_and_words():

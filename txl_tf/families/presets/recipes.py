@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txl_tf.families.presets.base import Recipe
+from txl_tf.families.base import Recipe
 
 
 def _recipe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txl_tf.families.presets.base import Preset
+from txl_tf.families.base import Preset
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.settings.run import CausalLMConfig, DataConfig, TrainConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txl_tf.families.presets.base import Preset
+from txl_tf.families.base import Preset
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
 from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 from txl_tf.settings.run import TrainConfig

@@ -19,6 +19,16 @@ class Choice(typing.NamedTuple):
     values: dict[str, tf.Tensor]
 
     @classmethod
+    def of(cls, seeds: Sequence[int] | np.ndarray, /, **given: float) -> Choice:
+        """The Choice with int32 seeds [B] and settings by name; others change nothing.
+
+        InputError if there is no such setting, or for a value out of range.
+        """
+        values = sampling_settings.checked(given)
+        tensors = {name: tf.constant(values[name], spec.dtype) for name, spec in value_specs().items()}
+        return cls(tf.constant(seeds, tf.int32), tensors)
+
+    @classmethod
     def spec(cls) -> Choice:
         """The TensorSpecs of a Choice for any batch size."""
         return cls(tf.TensorSpec([None], tf.int32, "seeds"), value_specs())
@@ -30,24 +40,6 @@ def value_specs() -> dict[str, tf.TensorSpec]:
         setting.name: tf.TensorSpec([], tf.int32 if setting.kind is int else tf.float32, setting.name)
         for setting in sampling_settings.SETTINGS
     }
-
-
-class Sampling:
-    """How to choose, in Python: settings of `sampling_settings.SETTINGS` by name; others change nothing.
-
-    InputError if there is no such setting, or for a value out of range.
-    """
-
-    def __init__(self, **given: float):
-        self.values = sampling_settings.checked(given)
-
-    def tensors(self) -> dict[str, tf.Tensor]:
-        """The values as scalar tensors, by name."""
-        return {name: tf.constant(self.values[name], spec.dtype) for name, spec in value_specs().items()}
-
-    def choice(self, seeds: Sequence[int] | np.ndarray) -> Choice:
-        """The `Choice` of these settings with int32 seeds [B]."""
-        return Choice(tf.constant(seeds, tf.int32), self.tensors())
 
 
 def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict[str, tf.Tensor]) -> tf.Tensor:

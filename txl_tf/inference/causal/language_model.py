@@ -22,7 +22,7 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families import require_generation
 from txl_tf.inference.causal.beam import BeamSearch
-from txl_tf.inference.causal.draw_token import Choice, Sampling
+from txl_tf.inference.causal.draw_token import Choice
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.inference.one_or_all import one_or_all
 from txl_tf.models.transformer_xl.cached import CachedDecoder
@@ -272,7 +272,7 @@ def _choice(
     """The Choice for `count` texts, from one seed for all or one for each."""
     _check_request(max_tokens, stop)
     seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
-    return Sampling(**sampling).choice((seeds & 0x7FFFFFFF).astype(np.int32))
+    return Choice.of((seeds & 0x7FFFFFFF).astype(np.int32), **sampling)
 
 
 def _check_request(max_tokens: int, stop: Sequence[str]) -> None:

@@ -84,23 +84,12 @@ class ServedCausal(Served):
     def continuing(self) -> dict[Callable[..., Any], dict[str, tf.TensorSpec]]:
         """The functions that continue texts, with the specs of their arguments."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
-        count = tf.TensorSpec([], tf.int32)
-        config, decoder = self.model.config, self.generator.decoder
-        ring = tf.TensorSpec(
-            [None, config.n_layer, config.n_head, decoder.reach.mem_len, config.d_head],
-            self.model.compute_dtype,
-        )
-        cache = {
-            "keys": ring,
-            "values": ring,
-            "length": numbers,
-            "seen": tf.TensorSpec([None, config.vocab_size], tf.bool),
-        }
-        tokens, sampling = (
-            tf.TensorSpec([None, None], tf.int32),
-            {"max_tokens": count, "seeds": numbers, **value_specs()},
-        )
-        segment = tf.TensorSpec([None, self.generator.segment], tf.int32)
+        count, config = tf.TensorSpec([], tf.int32), self.model.config
+        slots = [None, config.n_layer, config.n_head, self.generator.decoder.reach.mem_len, config.d_head]
+        ring, seen = tf.TensorSpec(slots, self.model.compute_dtype), tf.TensorSpec([None, config.vocab_size], tf.bool)
+        cache = {"keys": ring, "values": ring, "length": numbers, "seen": seen}
+        sampling = {"max_tokens": count, "seeds": numbers, **value_specs()}
+        tokens, segment = (tf.TensorSpec([None, n], tf.int32) for n in (None, self.generator.segment))
         return {
             self.generate: {"prompts": texts, "stop": texts, **sampling},
             self.initial_cache: {"batch_size": count},

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
-from txl_tf.inference.causal.draw_token import Sampling
+from txl_tf.inference.causal.draw_token import Choice
 from txl_tf.inference.causal.generator import Generator
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -37,7 +37,7 @@ class TextSampler:
         with tf.device("CPU"):
             self._copy.set_weights(self._model.get_weights())
             self._generator.refresh()
-            choice = Sampling(temperature=TEMPERATURE).choice([SEED])
+            choice = Choice.of([SEED], temperature=TEMPERATURE)
             lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
             made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
             if self._generator.rows is not None:

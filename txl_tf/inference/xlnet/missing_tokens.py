@@ -163,9 +163,8 @@ class Filler(tf.Module):
             wide_order = None if ordered is None else _in_beam(ordered, beam_size)
 
             def step(i: tf.Tensor, tokens: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                place, log_prob = self._next(
-                    i, tf.maximum(tokens, 0), tokens >= 0, wide_ids, wide_places, wide_order, free
-                )
+                place = None if wide_order is None else wide_order[..., i]
+                place, log_prob = self._next(tokens, wide_ids, wide_places, place, free)
                 log_prob = tf.where(place[..., None] >= 0, log_prob, no_choice)
                 best, token = tf.math.top_k(log_prob, width)
                 sums = tf.reshape(total[..., None] + best, [batch_size, -1])
@@ -195,17 +194,13 @@ class Filler(tf.Module):
         return Filled(places, tokens, log_probs, search.total), search
 
     def _next(
-        self,
-        i: tf.Tensor,
-        tokens: tf.Tensor,
-        known: tf.Tensor,
-        ids: tf.Tensor,
-        places: tf.Tensor,
-        ordered: tf.Tensor | None,
-        free: tf.Tensor,
+        self, tokens: tf.Tensor, ids: tf.Tensor, places: tf.Tensor, place: tf.Tensor | None, free: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The position [B, W] of each hypothesis' next token, -1 if none is left; and log-probabilities [B, W, V]."""
-        shape = tf.shape(tokens)[:2]
+        """The position [B, W] of each hypothesis' next token, -1 if none is left; and log-probabilities [B, W, V].
+
+        The position is `place`, if that is given, or else the one of `places` whose token is the surest.
+        """
+        known, tokens, shape = tokens >= 0, tf.maximum(tokens, 0), tf.shape(tokens)[:2]
         t_len, vocab_size = tokens.shape[2], self.model.config.vocab_size
 
         def predicted(targets: tf.Tensor, count: int) -> tf.Tensor:
@@ -217,8 +212,7 @@ class Filler(tf.Module):
             allowed = tf.gather(self.allowed, tf.clip_by_value(-1 - like, 0, 2)) | free
             return tf.where(allowed, log_probs, -np.inf)
 
-        if ordered is not None:
-            place = ordered[..., i]
+        if place is not None:
             return place, predicted(place[..., None], 1)[:, :, 0]
 
         def best_of(at: tf.Tensor, place: tf.Tensor, surest: tf.Tensor, log_prob: tf.Tensor) -> tuple[tf.Tensor, ...]:

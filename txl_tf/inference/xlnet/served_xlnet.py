@@ -21,7 +21,7 @@ import tensorflow as tf
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.saved_model import Served, by_length, require_tokens, signatures_of, with_lengths, with_total
-from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_candidates, encode_parts, split_at_blanks
+from txl_tf.inference.xlnet.blanks import PADDING, encode_candidates, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.inference.xlnet.missing_tokens import ORDERS, Filled, Search
@@ -43,13 +43,12 @@ class ServedXLNet(Served):
         self,
         model: XLNet,
         vocabulary: Vocabulary,
-        marker: str = MARKER,
         jit_compile: bool = True,
         lengths: Sequence[int] = LENGTHS,
     ):
         self.model, self.vocabulary = model, vocabulary
         self.lengths = tuple(lengths)
-        self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
+        self.fill_in = FillIn(model, vocabulary, jit_compile=jit_compile)
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
 

@@ -61,8 +61,6 @@ def open_checkpoint(source: str) -> Checkpoint:
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
     require_agreement(stated, inferred, where)
     architecture = inferred | stated | _ties(config, where)
-    if architecture["div_val"] > 1:
-        architecture["proj_same_dim"] = True
     settings = {name: config[name] for name in _FREE if name in config}
     from_dict(TransformerXLConfig, architecture | settings, where)
     evaluation = {name: config[name] for name in _EVALUATION if name in config}
