@@ -35,7 +35,7 @@ ALLOWED = {
     "quiet": "",
     "storage": "errors",
     "settings": "errors storage",
-    "ops": "hashing",
+    "ops": "errors hashing",
     "layers": "hashing ops",
     "devices": "errors ops settings",
     "models": "devices errors layers ops settings",

@@ -11,6 +11,7 @@ mems: it is passed from step to step, and saved in checkpoints.
 from __future__ import annotations
 
 import abc
+import itertools
 import typing
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -104,18 +105,20 @@ class FiniteWatch:
     """Records which activations are finite throughout, as the `watch` of `read_segment`. `newest` is the last one."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, tf.Tensor] = {}
+        self.rows: dict[str, tf.Tensor] = {}
 
     def __call__(self, name: str, activation: tf.Tensor) -> None:
         """Checks one activation."""
         self.newest = activation
         with tf.name_scope("watch"):
-            # By its sum, which is not finite if a term is not. That costs less than a check of each number.
-            self.sums[name] = tf.reduce_sum(tf.cast(activation, accurate_dtype(activation.dtype)))
+            # By its rows' sums, which are not finite if a term is not. That costs less than a check of each number.
+            self.rows[name] = tf.reduce_sum(tf.cast(activation, accurate_dtype(activation.dtype)), axis=-1)
 
     def stacked(self, names: tuple[str, ...]) -> tf.Tensor:
         """Bool [W], in the order of `names`."""
-        return tf.math.is_finite(tf.stack([self.sums[name] for name in names]))
+        alike = itertools.groupby([self.rows[name] for name in names], key=lambda rows: rows.shape.as_list())
+        finite = [tf.math.is_finite(tf.stack(list(rows))) for _, rows in alike]  # together: fewer kernels on a GPU
+        return tf.concat([tf.reduce_all(each, axis=range(1, each.shape.rank)) for each in finite], axis=0)
 
 
 class AttentionView(typing.NamedTuple):

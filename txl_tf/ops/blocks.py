@@ -211,13 +211,18 @@ class Blocked(Plain):
         def run(memory: tf.Tensor, x: tf.Tensor, matrix: tf.Tensor) -> WithGradient:
             def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 with tf.name_scope(ATTENTION):
-                    parts = tf.split(d_heads, [memory.shape[1], x.shape[1]], axis=2)
-                    d_parts = [self.dot_columns(merge_heads(part), matrix) for part in parts]
-                    return *d_parts, self.sum_over_context((memory, x), d_heads)
+                    lengths = [memory.shape[1], x.shape[1]]
+                    return *self.context_gradients(d_heads, matrix, lengths), self.sum_over_context(
+                        (memory, x), d_heads
+                    )
 
             return self.split_heads(self.dot(tf.concat([memory, x], axis=1), matrix), n_head), gradient
 
         return run(memory, x, matrix)
+
+    def context_gradients(self, d_heads: tf.Tensor, matrix: tf.Tensor, lengths: list[int]) -> list[tf.Tensor]:
+        """The gradients of memory and segment, of these lengths."""
+        return [self.dot_columns(merge_heads(part), matrix) for part in tf.split(d_heads, lengths, axis=2)]
 
     def dot_columns(self, x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
         """x [B, K, F] times the transposed matrix [D, F]: [B, K, D]."""

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.ops import rings
-from txl_tf.ops.blocks import Blocked
+from txl_tf.ops.blocks import Blocked, merge_heads
+from txl_tf.ops.fused import attention as fused
 from txl_tf.ops.gradients import WithGradient, custom_gradient
 from txl_tf.ops.plain import inverse_deviation
 from txl_tf.ops.rings import KeyValueRing
@@ -33,6 +34,25 @@ class Gpu(Blocked):
     def block_rows(self, scores: Scores, drop: Drop) -> int:
         """A tile if dropout draws masks, since each tile has its own, or if `first_part` saves work; otherwise ROWS."""
         return TILE if drop.rate or scores.first_part else ROWS
+
+    def attend(self, scores: Scores, value: Any, mask: tf.Tensor, drop: Drop, oldest: tf.Tensor | None) -> tf.Tensor:
+        """By the fused kernels, if they are wanted and suit."""
+        if self.wants_fused() and oldest is None and fused.suits(scores, mask, drop):
+            return fused.attend(scores, value, mask, drop)
+        return super().attend(scores, value, mask, drop, oldest)
+
+    def wants_fused(self) -> bool:
+        """Whether to use the kernels of our own."""
+        return self.only_compiled and fused.wanted()
+
+    def positions(self, rows: Any, query: tf.Tensor, training: bool, backward: tf.Tensor | None) -> tf.Tensor:
+        return super().positions(rows, query, training and not self.wants_fused(), backward)
+
+    def context_gradients(self, d_heads: tf.Tensor, matrix: tf.Tensor, lengths: list[int]) -> list[tf.Tensor]:
+        """Small ones of the fused kernels by one product, which is then cut: to cut its input would be a kernel."""
+        if not (self.wants_fused() and _is_small(d_heads)):
+            return super().context_gradients(d_heads, matrix, lengths)
+        return tf.split(self.dot_columns(merge_heads(d_heads), matrix), lengths, axis=1)
 
     def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Small ones already divided by their sum: one kernel, since nothing else reads the sum; but more memory."""

@@ -1,0 +1,96 @@
+"""Attention by the kernels of kernels.py, as an operation of TensorFlow.
+
+VARIABLE=1 in the environment asks for them. They were compiled for cards, but have not run on one yet.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from txl_tf.errors import InputError
+from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
+from txl_tf.ops.scores import Drop, Scores
+
+VARIABLE = "TXL_TF_FUSED_ATTENTION"
+
+
+def wanted() -> bool:
+    """Whether the environment asks for the kernels; InputError if JAX, which lowers them, is missing."""
+    asked = os.environ.get(VARIABLE) == "1"
+    if asked and importlib.util.find_spec("jax") is None:
+        raise InputError(f"{VARIABLE}=1 needs JAX: pip install 'jax>=0.10,<0.11'")
+    return asked
+
+
+def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
+    """Whether there are kernels for these terms: those of a Transformer-XL, in a batch of known size."""
+    terms = scores.position is not None and scores.segments is None and scores.places is None and scores.absent is None
+    shapes = (
+        terms and scores.position.shape.rank == 3 and mask.shape.rank == 2 and scores.query.shape.is_fully_defined()
+    )
+    seeds = not drop.rate or (drop.seed is not None and drop.seed.shape.rank == 2)
+    return shapes and seeds and scores.query.dtype != tf.float64
+
+
+def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
+    """As `ops.attend`."""
+    from txl_tf.ops.fused import kernels  # only here is JAX needed
+
+    batch, heads, t_len, width = scores.query.shape
+    k_len, positions, dtype = scores.key.shape[2], scores.position.shape[1], scores.query.dtype
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    sizes = kernels.Sizes(batch, heads, t_len, k_len, positions, width, scores.causal, drop.rate, tf32)
+    seen = tf.cast(tf.broadcast_to(mask, [t_len, k_len]), tf.int8)
+    seed = tf.bitcast(drop.seed, tf.uint32) if drop.rate else tf.zeros([batch, 2], tf.uint32)
+
+    def rows(length: int) -> tf.TensorSpec:
+        return tf.TensorSpec([batch, length, heads, width], dtype)
+
+    @custom_gradient
+    def run(
+        query: tf.Tensor, position_query: tf.Tensor, key: tf.Tensor, position: tf.Tensor, value: tf.Tensor
+    ) -> WithGradient:
+        inputs = [*map(_heads_and_rows, (query, position_query, key, position, value)), seen, seed]
+        log_sum = tf.TensorSpec([batch, heads, t_len], tf.float32)
+        output, log_sum = call(kernels.output, sizes, inputs, [rows(t_len), log_sum])
+
+        def gradient(d_output: tf.Tensor) -> list[tf.Tensor]:
+            with tf.name_scope(ATTENTION):
+                known = [*inputs, output, log_sum, _heads_and_rows(d_output)]
+                d_query, d_position_query = call(kernels.of_queries, sizes, known, [rows(t_len)] * 2)
+                d_key, d_value = call(kernels.of_keys, sizes, known, [rows(k_len)] * 2)
+                parts = tf.TensorSpec([batch // sizes.lanes(), positions, heads, width], tf.float32)
+                (d_parts,) = call(kernels.of_positions, sizes, known, [parts])
+                d_position = tf.cast(tf.reduce_sum(d_parts, axis=0), dtype)
+                return [*map(_heads_and_rows, (d_query, d_position_query, d_key, d_position, d_value))]
+
+        return _heads_and_rows(output), gradient
+
+    return run(scores.query, scores.position_query, scores.key, scores.position, value)
+
+
+def call(
+    kernel: Callable[..., None], sizes: Any, inputs: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec]
+) -> list[tf.Tensor]:
+    """The results, of these shapes, of a kernel of kernels.py."""
+    from txl_tf.ops.fused import kernels
+
+    return gen_xla_ops.xla_custom_call_v2(
+        operands=inputs,
+        call_target_name=kernels.TARGET,
+        backend_config=kernels.configuration(kernel, sizes, inputs[0].dtype.name),
+        has_side_effect=False,
+        result_dtypes=[result.dtype for result in results],
+        result_shapes=[result.shape for result in results],
+    )
+
+
+def _heads_and_rows(x: tf.Tensor) -> tf.Tensor:
+    """[.., H, rows, d] <-> [.., rows, H, d]."""
+    return tf.einsum("...hrd->...rhd", x)
