@@ -102,7 +102,7 @@ def test_without_jax_the_variable_is_an_error(monkeypatch):
     monkeypatch.setenv(attention.VARIABLE, "1")
     assert attention.wanted()
     monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^TXL_TF_FUSED_ATTENTION=1 needs JAX: pip install 'jax"):
+    with pytest.raises(InputError, match=r"^TXL_TF_FUSED_ATTENTION=1 needs JAX: pip install -r requirements-gpu\.txt$"):
         attention.wanted()
 
 

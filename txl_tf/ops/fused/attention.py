@@ -24,16 +24,16 @@ def wanted() -> bool:
     """Whether the environment asks for the kernels; InputError if JAX, which lowers them, is missing."""
     asked = os.environ.get(VARIABLE) == "1"
     if asked and importlib.util.find_spec("jax") is None:
-        raise InputError(f"{VARIABLE}=1 needs JAX: pip install 'jax>=0.10,<0.11'")
+        raise InputError(f"{VARIABLE}=1 needs JAX: pip install -r requirements-gpu.txt")
     return asked
 
 
 def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
     """Whether there are kernels for these terms: those of a Transformer-XL, in a batch of known size."""
-    terms = scores.position is not None and scores.segments is None and scores.places is None and scores.absent is None
-    shapes = (
-        terms and scores.position.shape.rank == 3 and mask.shape.rank == 2 and scores.query.shape.is_fully_defined()
-    )
+    position = scores.position
+    if position is None or scores.segments is not None or scores.places is not None or scores.absent is not None:
+        return False
+    shapes = position.shape.rank == 3 and mask.shape.rank == 2 and scores.query.shape.is_fully_defined()
     seeds = not drop.rate or (drop.seed is not None and drop.seed.shape.rank == 2)
     return shapes and seeds and scores.query.dtype != tf.float64
 
@@ -43,6 +43,7 @@ def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.
     from txl_tf.ops.fused import kernels  # only here is JAX needed
 
     batch, heads, t_len, width = scores.query.shape
+    assert scores.position is not None  # as it `suits`
     k_len, positions, dtype = scores.key.shape[2], scores.position.shape[1], scores.query.dtype
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
     sizes = kernels.Sizes(batch, heads, t_len, k_len, positions, width, scores.causal, drop.rate, tf32)

@@ -32,8 +32,7 @@ from jax.interpreters import mlir
 
 from txl_tf.ops.scores import MASKED, TILE
 
-if jax.config.jax_platforms is None:
-    jax.config.update("jax_platforms", "cpu")  # on a GPU JAX would reserve most of the memory
+jax.config.update("jax_platforms", "cpu")  # on a GPU JAX would reserve most of the memory
 
 TARGET = "__gpu$xla.gpu.triton"
 """The name of XLA's custom call for a kernel in Triton's language."""
@@ -61,10 +60,10 @@ class Sizes(typing.NamedTuple):
         return math.gcd(self.batch, 4)
 
 
-class Inputs(typing.NamedTuple):
-    """The arguments of a kernel: [B, length, H, d], positions [C, H, d], a mask int8 [T, K] and seeds uint32 [B, 2].
+class Rows(typing.NamedTuple):
+    """The rows that scores and values are made of: [B, length, H, d], positions [C, H, d]; in a kernel one head's.
 
-    In a kernel they are those of one head and of a few lanes: [lanes, length, d].
+    A kernel's inputs are these, a mask int8 [T, K], and the seeds of dropout, uint32 [B, 2].
     """
 
     query: Any
@@ -72,15 +71,14 @@ class Inputs(typing.NamedTuple):
     key: Any
     position: Any
     value: Any
-    mask: Any
-    seed: Any
 
 
 class _Tile:
     """Tiles of the inputs of one lane, and the operations on them."""
 
-    def __init__(self, sizes: Sizes, refs: Inputs):
-        self.sizes, self.refs, self.head = sizes, refs, pl.program_id(2)
+    def __init__(self, sizes: Sizes, inputs: Sequence[Any]):
+        *refs, self.mask, self.seed = inputs
+        self.sizes, self.refs, self.head = sizes, Rows(*refs), pl.program_id(2)
         self.lane: Any = 0
         self.n = sizes.tile()
 
@@ -130,8 +128,8 @@ class _Tile:
     def masked(self, score: Any, queries: Any, keys: Any) -> Any:
         """Scores, with MASKED where the mask is false, and -inf where there is no such query or key."""
         queries, keys = jnp.broadcast_to(queries, score.shape), jnp.broadcast_to(keys, score.shape)
-        t_len, k_len = self.refs.mask.shape
-        seen = plgpu.load(self.refs.mask.at[jnp.clip(queries, 0, t_len - 1), jnp.clip(keys, 0, k_len - 1)])
+        t_len, k_len = self.mask.shape
+        seen = plgpu.load(self.mask.at[jnp.clip(queries, 0, t_len - 1), jnp.clip(keys, 0, k_len - 1)])
         exists = (queries < t_len) & (keys >= 0) & (keys < k_len)
         return jnp.where(exists, jnp.where(seen != 0, score, MASKED), -jnp.inf)
 
@@ -143,27 +141,27 @@ class _Tile:
         last = jnp.minimum(first + TILE, self.sizes.queries)
         seen = last + self.sizes.keys - self.sizes.queries if self.sizes.causal else self.sizes.keys
         index = (self.head * (last - first) + queries - first) * seen + keys
-        words = [plgpu.load(self.refs.seed.at[jnp.full((1, 1), self.lane), jnp.full((1, 1), i)]) for i in range(2)]
+        words = [plgpu.load(self.seed.at[jnp.full((1, 1), self.lane), jnp.full((1, 1), i)]) for i in range(2)]
         bits = _bits_at(index.astype(jnp.uint32), words[0], words[1] + first.astype(jnp.uint32))
         return jnp.where(bits >= np.uint32(self.sizes.rate * 2**32), x / (1 - self.sizes.rate), 0)
 
-    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Inputs]:
+    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Rows]:
         """The scores of a tile of queries and keys, and the rows it is made of; positions for 2 N distances."""
         queries, keys = first_query + jnp.arange(self.n), first_key + jnp.arange(self.n)
         window = first_key + self.sizes.queries - first_query - self.n + jnp.arange(2 * self.n)
         numbers = queries, queries, keys, window, keys
-        parts = Inputs(*(self.rows(ref, rows) for ref, rows in zip(self.refs, numbers, strict=False)), None, None)
+        parts = Rows(*map(self.rows, self.refs, numbers))
         score = self.dot(parts.query, parts.key.T)
         score += take_columns(self.dot(parts.position_query, parts.position.T), self.column() + self.n - 1 - self.row())
         return self.masked(score, queries[:, None], keys[None]), parts
 
-    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Inputs]:
+    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Rows]:
         """The scores of a tile of queries and distances; keys and values for 2 N keys."""
         queries, positions = first_query + jnp.arange(self.n), first_position + jnp.arange(self.n)
         first_key = first_position + first_query - (self.sizes.queries - 1)
         window = first_key + jnp.arange(2 * self.n)
         numbers = queries, queries, window, positions, window
-        parts = Inputs(*(self.rows(ref, rows) for ref, rows in zip(self.refs, numbers, strict=False)), None, None)
+        parts = Rows(*map(self.rows, self.refs, numbers))
         score = take_columns(self.dot(parts.query, parts.key.T), self.column() + self.row())
         score += self.dot(parts.position_query, parts.position.T)
         return self.masked(score, queries[:, None], first_key + self.row() + self.column()), parts
@@ -178,7 +176,7 @@ class _Tile:
 def output(sizes: Sizes, *refs: Any) -> None:
     """The weighted values [T, d], and of each row the log of the sum of the exponentials of its scores, [T]."""
     *inputs, out, log_sum = refs
-    tile = _Tile(sizes, Inputs(*inputs))
+    tile = _Tile(sizes, inputs)
     first = pl.program_id(0) * tile.n
 
     def add(i: Any, carry: Any) -> Any:
@@ -202,7 +200,7 @@ class _Gradient(_Tile):
 
     def __init__(self, sizes: Sizes, refs: Sequence[Any]):
         *inputs, self.output, self.log_sum, self.d_output = refs
-        super().__init__(sizes, Inputs(*inputs))
+        super().__init__(sizes, inputs)
 
     def of_score(self, score: Any, value: Any, first: Any, keys: Any, move: Callable[[Any], Any]) -> tuple[Any, ...]:
         """The gradient of a tile's scores, the probabilities after dropout, and the output's gradient.
@@ -287,8 +285,8 @@ def _bits_at(index: Any, first: Any, second: Any) -> Any:
 def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bool = False) -> Callable[..., Any]:
     """A kernel for all lanes and heads, as a function of JAX arrays.
 
-    kernel: `output`, of Inputs; or `of_queries`, `of_keys`, `of_positions`, also of the results of `output` and the
-        output's gradient.
+    kernel: `output`, of Rows, mask and seeds; or `of_queries`, `of_keys`, `of_positions`, also of the results of
+        `output` and the output's gradient.
     dtype: of the results. But the logs of sums [B, H, T] and the positions' gradients [B / lanes, C, H, d] are float32.
     interpret: whether JAX runs it on a CPU.
     """
