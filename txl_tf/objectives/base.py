@@ -112,7 +112,8 @@ class FiniteWatch:
         self.newest = activation
         with tf.name_scope("watch"):
             # By its rows' sums, which are not finite if a term is not. That costs less than a check of each number.
-            self.rows[name] = tf.reduce_sum(tf.cast(activation, accurate_dtype(activation.dtype)), axis=-1)
+            rows = tf.cast(activation, accurate_dtype(activation.dtype))
+            self.rows[name] = tf.reduce_sum(rows, axis=-1) if rows.shape.rank else rows
 
     def stacked(self, names: tuple[str, ...]) -> tf.Tensor:
         """Bool [W], in the order of `names`."""
