@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax._src.lib.mlir import ir
+from jax._src.lib.triton import dialect
 from jax._src.pallas.triton import lowering
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
@@ -319,7 +320,7 @@ def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bo
         out_shape=shapes,
         interpret=interpret,
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
-        name=kernel.__name__.strip("_"),
+        name=kernel.__name__,
     )
 
 
@@ -339,10 +340,16 @@ def configuration(kernel: Callable[..., None], sizes: Sizes, dtype: str) -> str:
 
     def visit(operation: Any) -> Any:
         if operation.name == "stablehlo.custom_call":
-            found.append(str(operation.attributes["mhlo.backend_config"]))
+            entries = {entry.name: entry.attr for entry in operation.attributes["mhlo.backend_config"]}
+            # As text and without source lines: the bytes of one version of MLIR cannot be read by another.
+            kernel = ir.Module.parse(ir.StringAttr(entries["ir"]).value_bytes)
+            entries["ir"] = ir.StringAttr.get(kernel.operation.get_asm(enable_debug_info=False))
+            found.append(str(ir.DictAttr.get(entries)))
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    with module.context:
+        dialect.register_dialect(module.context)
+        module.operation.walk(visit)
     return found[0]
 
 
