@@ -342,8 +342,8 @@ def configuration(kernel: Callable[..., None], sizes: Sizes, dtype: str) -> str:
         if operation.name == "stablehlo.custom_call":
             entries = {entry.name: entry.attr for entry in operation.attributes["mhlo.backend_config"]}
             # As text and without source lines: the bytes of one version of MLIR cannot be read by another.
-            kernel = ir.Module.parse(ir.StringAttr(entries["ir"]).value_bytes)
-            entries["ir"] = ir.StringAttr.get(kernel.operation.get_asm(enable_debug_info=False))
+            triton = ir.Module.parse(ir.StringAttr(entries["ir"]).value_bytes)
+            entries["ir"] = ir.StringAttr.get(str(triton.operation.get_asm(enable_debug_info=False)))
             found.append(str(ir.DictAttr.get(entries)))
         return ir.WalkResult.ADVANCE
 
