@@ -41,6 +41,7 @@ lists them with the values that change nothing.
 
 import argparse
 import os
+import signal
 import socket
 import sys
 
@@ -54,6 +55,14 @@ def main():
     """Serves until interrupted."""
     open_what_is_closed()
     args = parse_arguments()
+    interrupts = []
+
+    def interrupt(*_):
+        interrupts.append(True)  # what is being imported may swallow the exception
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
+        signal.signal(signal.SIGINT, interrupt)
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
         sockets = listen(args.host, args.port)  # first, so that a taken port is reported before TensorFlow loads
@@ -69,7 +78,10 @@ def main():
         from serving.service import Service
 
         log_json_lines()
-        serve(Service(args.export_dir, limits), sockets, access)
+        service = Service(args.export_dir, limits)
+        if interrupts:
+            raise KeyboardInterrupt
+        serve(service, sockets, access)
     except StartError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

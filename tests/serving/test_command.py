@@ -155,6 +155,18 @@ def test_a_folder_named_in_two_lines_is_one_line_in_the_name_of_its_model(byte_e
     assert model.name == "two lines" and "two lines" in model.title
 
 
+def test_ctrl_c_that_an_import_swallows_ends_the_server_before_it_serves(byte_export, tmp_path):
+    (tmp_path / "tensorflow_text.py").write_text(
+        "import os, signal, time\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    command = [sys.executable, COMMAND, f"--export_dir={byte_export}", "--port=0"]
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_limits_follow_the_memory_that_caches_need():
     limits = Limits(memory_mb=64, max_sessions=10, max_requests=3)
     assert (limits.rows(1 << 10), limits.sessions(1 << 10)) == ((8, 24), 10)
