@@ -55,14 +55,8 @@ def main():
     """Serves until interrupted."""
     open_what_is_closed()
     args = parse_arguments()
-    interrupts = []
-
-    def interrupt(*_):
-        interrupts.append(True)  # what is being imported may swallow the exception
-        raise KeyboardInterrupt
-
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
-        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGINT, leave)
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
         sockets = listen(args.host, args.port)  # first, so that a taken port is reported before TensorFlow loads
@@ -78,15 +72,15 @@ def main():
         from serving.service import Service
 
         log_json_lines()
-        service = Service(args.export_dir, limits)
-        if interrupts:
-            raise KeyboardInterrupt
-        serve(service, sockets, access)
+        serve(Service(args.export_dir, limits), sockets, access)
     except StartError as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+
+
+def leave(*_):
+    """Ends the process before it serves. Libraries that are being imported could swallow an exception."""
+    os.write(sys.stderr.fileno(), b"interrupted\n")
+    os._exit(128 + signal.SIGINT)
 
 
 class OneLineParser(argparse.ArgumentParser):
