@@ -32,14 +32,17 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(attention, "call", call)
 
 
-def arguments(t_len, k_len, width, causal, dtype="float32"):
-    """Query, position query, key, position and value, and a mask that hides some of the visible keys."""
+def arguments(t_len, k_len, width, causal, dtype="float32", lanes=()):
+    """Query, position query, key, position and value, and a mask that hides some of the visible keys.
+
+    lanes: [B, 1] for a mask of every lane.
+    """
     generator = np.random.default_rng(t_len)
     rows = k_len if causal else k_len + t_len - 1
     shapes = [(B, H, t_len, width)] * 2 + [(B, H, k_len, width), (H, rows, width), (B, H, k_len, width)]
     i, j = np.arange(t_len)[:, None], np.arange(k_len)
     age = i + k_len - t_len - j
-    mask = (age >= 0) & (age < 90) if causal else generator.random((t_len, k_len)) < 0.8
+    mask = (age >= 0) & (age < 90) if causal else generator.random((*lanes, t_len, k_len)) < 0.8
     return [tf.constant(generator.normal(size=shape), dtype) for shape in shapes], tf.constant(mask)
 
 
@@ -57,16 +60,16 @@ def value_and_gradients(attend, inputs, mask, causal, drop):
 
 
 @pytest.mark.parametrize(
-    ("t_len", "k_len", "width", "causal", "rate"),
+    ("t_len", "k_len", "width", "causal", "rate", "lanes"),
     [
-        pytest.param(64, 128, 32, True, 0.0, id="whole_tiles", marks=pytest.mark.slow),
-        pytest.param(70, 140, 38, True, 0.0, id="parts_of_tiles", marks=pytest.mark.slow),
-        pytest.param(150, 170, 16, True, 0.25, id="dropout_in_two_masks"),
-        pytest.param(70, 100, 16, False, 0.1, id="both_directions"),
+        pytest.param(64, 128, 32, True, 0.0, (), id="whole_tiles", marks=pytest.mark.slow),
+        pytest.param(70, 140, 38, True, 0.0, (), id="parts_of_tiles", marks=pytest.mark.slow),
+        pytest.param(150, 170, 16, True, 0.25, (), id="dropout_in_two_masks"),
+        pytest.param(70, 100, 16, False, 0.1, (B, 1), id="both_directions_a_mask_for_each_lane"),
     ],
 )
-def test_values_and_gradients_are_those_of_the_formulas(t_len, k_len, width, causal, rate):
-    inputs, mask = arguments(t_len, k_len, width, causal)
+def test_values_and_gradients_are_those_of_the_formulas(t_len, k_len, width, causal, rate, lanes):
+    inputs, mask = arguments(t_len, k_len, width, causal, lanes=lanes)
     drop = Drop(rate, tf.constant([[3, 5], [-7, 11]]) if rate else None)
     actual = value_and_gradients(attention.attend, inputs, mask, causal, drop)
 

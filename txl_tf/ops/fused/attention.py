@@ -33,7 +33,8 @@ def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
     position = scores.position
     if position is None or scores.segments is not None or scores.places is not None or scores.absent is not None:
         return False
-    shapes = position.shape.rank == 3 and mask.shape.rank == 2 and scores.query.shape.is_fully_defined()
+    masks = mask.shape.rank == 2 or (mask.shape.rank == 4 and mask.shape[1] == 1)
+    shapes = masks and position.shape.rank == 3 and scores.query.shape.is_fully_defined()
     seeds = not drop.rate or (drop.seed is not None and drop.seed.shape.rank == 2)
     return shapes and seeds and scores.query.dtype != tf.float64
 
@@ -46,8 +47,9 @@ def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.
     assert scores.position is not None  # as it `suits`
     k_len, positions, dtype = scores.key.shape[2], scores.position.shape[1], scores.query.dtype
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
-    sizes = kernels.Sizes(batch, heads, t_len, k_len, positions, width, scores.causal, drop.rate, tf32)
-    seen = tf.cast(tf.broadcast_to(mask, [t_len, k_len]), tf.int8)
+    masks = 1 if mask.shape.rank == 2 else batch
+    sizes = kernels.Sizes(batch, heads, t_len, k_len, positions, width, masks, scores.causal, drop.rate, tf32)
+    seen = tf.broadcast_to(tf.cast(mask if mask.shape.rank == 2 else mask[:, 0], tf.int8), [masks, t_len, k_len])
     seed = tf.bitcast(drop.seed, tf.uint32) if drop.rate else tf.zeros([batch, 2], tf.uint32)
 
     def rows(length: int) -> tf.TensorSpec:

@@ -40,7 +40,12 @@ TARGET = "__gpu$xla.gpu.triton"
 
 
 class Sizes(typing.NamedTuple):
-    """The sizes of a call; rate: of dropout; tf32: whether float32 products may round their factors to TF32."""
+    """The sizes of a call.
+
+    masks: 1, a mask for all lanes, or as many as lanes.
+    rate: of dropout.
+    tf32: whether float32 products may round their factors to TF32.
+    """
 
     batch: int
     heads: int
@@ -48,6 +53,7 @@ class Sizes(typing.NamedTuple):
     keys: int
     positions: int
     width: int
+    masks: int
     causal: bool
     rate: float
     tf32: bool
@@ -64,7 +70,7 @@ class Sizes(typing.NamedTuple):
 class Rows(typing.NamedTuple):
     """The rows that scores and values are made of: [B, length, H, d], positions [C, H, d]; in a kernel one head's.
 
-    A kernel's inputs are these, a mask int8 [T, K], and the seeds of dropout, uint32 [B, 2].
+    A kernel's inputs are these, the masks int8 [masks, T, K], and the seeds of dropout, uint32 [B, 2].
     """
 
     query: Any
@@ -129,8 +135,9 @@ class _Tile:
     def masked(self, score: Any, queries: Any, keys: Any) -> Any:
         """Scores, with MASKED where the mask is false, and -inf where there is no such query or key."""
         queries, keys = jnp.broadcast_to(queries, score.shape), jnp.broadcast_to(keys, score.shape)
-        t_len, k_len = self.mask.shape
-        seen = plgpu.load(self.mask.at[jnp.clip(queries, 0, t_len - 1), jnp.clip(keys, 0, k_len - 1)])
+        masks, t_len, k_len = self.mask.shape
+        lane = jnp.full((1, 1), self.lane if masks > 1 else 0)
+        seen = plgpu.load(self.mask.at[lane, jnp.clip(queries, 0, t_len - 1), jnp.clip(keys, 0, k_len - 1)])
         exists = (queries < t_len) & (keys >= 0) & (keys < k_len)
         return jnp.where(exists, jnp.where(seen != 0, score, MASKED), -jnp.inf)
 
@@ -291,14 +298,14 @@ def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bo
     dtype: of the results. But the logs of sums [B, H, T] and the positions' gradients [B / lanes, C, H, d] are float32.
     interpret: whether JAX runs it on a CPU.
     """
-    batch, heads, t_len, k_len, positions, width, *_ = sizes
+    batch, heads, t_len, k_len, positions, width, masks, *_ = sizes
     lanes = sizes.lanes() if kernel is of_positions else 1
 
     def rows(length: int, lanes: int | None = lanes) -> Any:
         return pl.BlockSpec((lanes, length, None, width), lambda i, b, h: (b, 0, h, 0))
 
     position = pl.BlockSpec((positions, None, width), lambda i, b, h: (0, h, 0))
-    mask = pl.BlockSpec((t_len, k_len), lambda i, b, h: (0, 0))
+    mask = pl.BlockSpec((min(masks, lanes), t_len, k_len), lambda i, b, h: (b if masks > 1 else 0, 0, 0))
     seeds = pl.BlockSpec((lanes, 2), lambda i, b, h: (b, 0))
     inputs = [rows(t_len), rows(t_len), rows(k_len), position, rows(k_len), mask, seeds]
     if kernel is not output:
@@ -327,11 +334,11 @@ def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bo
 @functools.cache
 def configuration(kernel: Callable[..., None], sizes: Sizes, dtype: str) -> str:
     """What the custom call TARGET needs to know of a kernel, as the text of an MLIR dictionary."""
-    batch, heads, t_len, k_len, positions, width, *_ = sizes
+    batch, heads, t_len, k_len, positions, width, masks, *_ = sizes
     rows = {n: jax.ShapeDtypeStruct((batch, n, heads, width), dtype) for n in (t_len, k_len)}
     position = jax.ShapeDtypeStruct((positions, heads, width), dtype)
     numbers = jax.ShapeDtypeStruct((batch, heads, t_len), "float32")
-    mask, seeds = jax.ShapeDtypeStruct((t_len, k_len), "int8"), jax.ShapeDtypeStruct((batch, 2), "uint32")
+    mask, seeds = jax.ShapeDtypeStruct((masks, t_len, k_len), "int8"), jax.ShapeDtypeStruct((batch, 2), "uint32")
     inputs = [rows[t_len], rows[t_len], rows[k_len], position, rows[k_len], mask, seeds]
     inputs += [] if kernel is output else [rows[t_len], numbers, rows[t_len]]
     traced = jax.jit(program(kernel, sizes, dtype)).trace(*inputs)
