@@ -139,6 +139,7 @@ def measurements(folder, torch, small):
         of_run("generation of one text", generate, "enwik8_base bfloat16"),
         training("enwik8_base bfloat16, fused attention", f"{base} {BFLOAT16}", **FUSED),
         training("Penn Treebank's sizes, fused attention", f"{penn} --batch_size=20", **FUSED),
+        training("preset ptb, fused attention", recipe, **FUSED),
         training(f"{EXACT} on the CPU", f"{base} {SAME}", **NO_CARD),
         training(f"{EXACT} fused attention", f"{base} {SAME}", **NO_TF32 | FUSED),
         training("XLNet pretraining", f"{pieces} {BFLOAT16}", beside=True),
