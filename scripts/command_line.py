@@ -92,7 +92,7 @@ def run(main, check=None):
         drop_unwritable_output()
         sys.exit(1)
     except KeyboardInterrupt:  # it came just before or after `guarded` could answer it
-        start_up.leave()
+        terminal.leave()
 
 
 def interrupted():

@@ -64,15 +64,9 @@ interrupts = []
 """Not empty: Ctrl-C was pressed after `raise_from_now_on`."""
 
 
-def leave(*_):
-    """Ends the process. There is nothing to clean up yet."""
-    os.write(sys.stderr.fileno(), b"interrupted\n")
-    os._exit(128 + signal.SIGINT)
-
-
 def raise_from_now_on():
     """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
-    if signal.getsignal(signal.SIGINT) is leave:
+    if signal.getsignal(signal.SIGINT) is terminal.leave:
         signal.signal(signal.SIGINT, interrupt)
         sys.unraisablehook = send_again
 
@@ -110,5 +104,4 @@ def write_utf8():
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
-    signal.signal(signal.SIGINT, leave)
+terminal.leave_when_interrupted()

@@ -41,22 +41,26 @@ lists them with the values that change nothing.
 
 import argparse
 import os
-import signal
 import socket
 import sys
 
 from serving.access import Access, check_origin, is_loopback, read_token
 from serving.errors import StartError, one_line
 from serving.limits import FLAGS, Limits
-from serving.terminal import divert_libraries, log_json_lines, open_what_is_closed, own_stderr
+from serving.terminal import (
+    divert_libraries,
+    leave_when_interrupted,
+    log_json_lines,
+    open_what_is_closed,
+    own_stderr,
+)
 
 
 def main():
     """Serves until interrupted."""
     open_what_is_closed()
     args = parse_arguments()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
-        signal.signal(signal.SIGINT, leave)
+    leave_when_interrupted()
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
         sockets = listen(args.host, args.port)  # first, so that a taken port is reported before TensorFlow loads
@@ -75,12 +79,6 @@ def main():
         serve(Service(args.export_dir, limits), sockets, access)
     except StartError as error:
         sys.exit(f"error: {error}")
-
-
-def leave(*_):
-    """Ends the process before it serves. Libraries that are being imported could swallow an exception."""
-    os.write(sys.stderr.fileno(), b"interrupted\n")
-    os._exit(128 + signal.SIGINT)
 
 
 class OneLineParser(argparse.ArgumentParser):

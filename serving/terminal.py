@@ -12,6 +12,7 @@ import faulthandler
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,18 @@ fi
 if [ "$failure" ] && [ -s "$0" ]; then echo "what libraries wrote is in $0"; else rm -f "$0"; fi
 """
 """A shell that outlives the process: its input ends when the process ends, however that happens."""
+
+
+def leave_when_interrupted():
+    """From now on Ctrl-C ends the process at once: a library that is being imported could swallow an exception."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
+        signal.signal(signal.SIGINT, leave)
+
+
+def leave(*_):
+    """Ends the process. There is nothing to clean up yet."""
+    os.write(sys.stderr.fileno(), b"interrupted\n")
+    os._exit(128 + signal.SIGINT)
 
 
 def open_what_is_closed():

@@ -69,7 +69,7 @@ import signal, time
 class Destroyed:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
-signal.signal(signal.SIGINT, start_up.leave)  # jobs in the background ignore Ctrl-C
+signal.signal(signal.SIGINT, start_up.terminal.leave)  # jobs in the background ignore Ctrl-C
 start_up.raise_from_now_on()
 Destroyed()
 try:
@@ -101,7 +101,7 @@ def main(argv):
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         raise RuntimeError("what C++ makes of it")
-signal.signal(signal.SIGINT, start_up.leave)  # jobs in the background ignore Ctrl-C
+signal.signal(signal.SIGINT, start_up.terminal.leave)  # jobs in the background ignore Ctrl-C
 sys.argv[:] = ["program", "-v=1"]  # without the file for libraries, which this has already
 command_line.run(main)
 """

@@ -27,8 +27,8 @@ def smallest_dtype(vocab_size: int) -> str:
 class ShardWriter:
     """Cuts a stream of tokens into shards, see `shard_name`.
 
-    Call `add` with arrays of any length in order, then `close`. `unknown` is the id to count in each shard; None: there
-    is no unknown token.
+    Call `add` with arrays of any length in order, then `close`. `unknown` is the id to count in each shard; None: the
+    vocabulary has no such token.
     """
 
     def __init__(self, data_dir: str, name: str, dtype: str, unknown: int | None = None):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import itertools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
 
 def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
     """The checkpoint's tensors for a TransformerXLConfig; some of the paths in `weights` are only in some models."""
-    d_model, heads, width = config.d_model, (config.n_head, config.d_head), config.n_head * config.d_head
+    d_model, heads = config.d_model, (config.n_head, config.d_head)
     sizes, entries = _cluster_sizes(config), Entries(weights)
     one_table = config.div_val == 1 or not config.cutoffs
     for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
@@ -146,16 +146,28 @@ def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[Tensor
         entries.add(f"transformer/{theirs}", (config.n_layer, *heads), *in_layers)
         entries.add(f"transformer/{theirs}", heads, ours)
     for n in range(config.n_layer):
-        layer, own = f"transformer/layer_{n}", f"layer_{n}"
-        projections = [f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")]
-        entries.kernel(f"{layer}/rel_attn/qkv", d_model, width, *projections)
-        entries.kernel(f"{layer}/rel_attn/r", d_model, width, f"{own}/attention/position_kernel")
-        entries.kernel(f"{layer}/rel_attn/o", width, d_model, f"{own}/attention/output_kernel")
-        entries.dense(f"{layer}/ff/layer_1", d_model, config.d_inner, f"{own}/feed_forward/inner")
-        entries.dense(f"{layer}/ff/layer_2", config.d_inner, d_model, f"{own}/feed_forward/outer")
-        entries.norm(f"{layer}/rel_attn/LayerNorm", d_model, f"{own}/attention_norm")
-        entries.norm(f"{layer}/ff/LayerNorm", d_model, f"{own}/feed_forward_norm")
+        add_layer(entries, config, n, f"transformer/layer_{n}", _LAYER)
     return entries.found
+
+
+_LAYER = ("rel_attn/qkv", "rel_attn/r", "rel_attn/o", "ff/layer_1", "ff/layer_2", "rel_attn/LayerNorm", "ff/LayerNorm")
+"""The parts of a layer, in the order of `add_layer`."""
+
+
+def add_layer(entries: Entries, config: TransformerXLConfig, n: int, theirs: str, parts: Sequence[str]) -> None:
+    """Adds layer n without biases of attention; in `theirs` are these parts.
+
+    They are queries with keys and values, positions, output, both linear layers of the feed-forward block, both norms.
+    """
+    d_model, d_inner, width, ours = config.d_model, config.d_inner, config.n_head * config.d_head, f"layer_{n}"
+    inputs, positions, output, inner, outer, attention_norm, norm = (f"{theirs}/{part}" for part in parts)
+    entries.kernel(inputs, d_model, width, *(f"{ours}/attention/{part}_kernel" for part in ("query", "key", "value")))
+    entries.kernel(positions, d_model, width, f"{ours}/attention/position_kernel")
+    entries.kernel(output, width, d_model, f"{ours}/attention/output_kernel")
+    entries.dense(inner, d_model, d_inner, f"{ours}/feed_forward/inner")
+    entries.dense(outer, d_inner, d_model, f"{ours}/feed_forward/outer")
+    entries.norm(attention_norm, d_model, f"{ours}/attention_norm")
+    entries.norm(norm, d_model, f"{ours}/feed_forward_norm")
 
 
 def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:

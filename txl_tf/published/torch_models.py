@@ -12,6 +12,7 @@ import numpy as np
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.layout import Entries, TensorEntry
+from txl_tf.published.official_tf import add_layer
 from txl_tf.published.tensor_files import TensorFile
 
 BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
@@ -79,7 +80,7 @@ def layout(
         bias_in_layers: whether a shared r_w_bias and r_r_bias are also stored in every layer.
         reverse_clusters: whether the head has its cluster entries in reverse order.
     """
-    d_model, heads, width = config.d_model, (config.n_head, config.d_head), config.n_head * config.d_head
+    d_model, heads = config.d_model, (config.n_head, config.d_head)
     bounds = (0, *config.cutoffs, config.vocab_size)
     one_table = config.div_val == 1
     rows = [config.vocab_size] if one_table else [end - start for start, end in itertools.pairwise(bounds)]
@@ -107,13 +108,12 @@ def layout(
         for n, name in enumerate(in_layers):
             entries.add(name, heads, f"layer_{n}/attention/{ours}")
     for n in range(config.n_layer):
-        layer, own = f"{prefix}layers.{n}", f"layer_{n}"
-        projections = [f"{own}/attention/{part}_kernel" for part in ("query", "key", "value")]
-        entries.kernel(f"{layer}.dec_attn.qkv_net", d_model, width, *projections)
-        entries.kernel(f"{layer}.dec_attn.r_net", d_model, width, f"{own}/attention/position_kernel")
-        entries.kernel(f"{layer}.dec_attn.o_net", width, d_model, f"{own}/attention/output_kernel")
-        entries.dense(f"{layer}.pos_ff.CoreNet.0", d_model, config.d_inner, f"{own}/feed_forward/inner")
-        entries.dense(f"{layer}.pos_ff.CoreNet.3", config.d_inner, d_model, f"{own}/feed_forward/outer")
-        entries.norm(f"{layer}.dec_attn.layer_norm", d_model, f"{own}/attention_norm")
-        entries.norm(f"{layer}.pos_ff.layer_norm", d_model, f"{own}/feed_forward_norm")
+        add_layer(entries, config, n, f"{prefix}layers/{n}", _LAYER)
     return entries.found
+
+
+_LAYER = (
+    *("dec_attn/qkv_net", "dec_attn/r_net", "dec_attn/o_net", "pos_ff/CoreNet/0", "pos_ff/CoreNet/3"),
+    *("dec_attn/layer_norm", "pos_ff/layer_norm"),
+)
+"""The parts of a layer, in the order of `add_layer`."""

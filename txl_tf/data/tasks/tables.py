@@ -191,7 +191,7 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
 def refuse_unknown(unknown: Sequence[str], labels: tuple[str, ...], file: str) -> None:
     """Raises InputError for the rows of a file with labels that are not among those of the model, if there are any.
 
-    Of each row `unknown` has the beginning of a sentence, which names the label.
+    `unknown` has the beginning of a sentence for each row, which names the label.
     """
     shown, faults = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else ""), Faults(file)
     for begin in unknown:

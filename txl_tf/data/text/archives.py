@@ -99,16 +99,23 @@ def _members_by_name(archive: str) -> Members:
 
 
 def zip_members(path: str, shown: str) -> Members:
-    """The regular files in a zip file; InputError, with `shown` as its name, if it is protected or a document."""
+    """The regular files in a zip file; InputError, with `shown` as its name, if it is a document.
+
+    A file that is protected by a password is refused when it is opened.
+    """
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         if "[Content_Types].xml" in names or "mimetype" in names:
             raise InputError(f"{shown} is a document of an office program or a book: save it as plain text")
+
+        def opened(info: zipfile.ZipInfo) -> Any:
+            if info.flag_bits & 1:
+                raise InputError(f"{shown} is protected by a password: unpack it")
+            return archive.open(info)
+
         for info in archive.infolist():
             if not info.is_dir():
-                if info.flag_bits & 1:
-                    raise InputError(f"{shown} is protected by a password: unpack it")
-                yield info.filename, functools.partial(archive.open, info)
+                yield info.filename, functools.partial(opened, info)
 
 
 def tar_members(path: str, opener: Callable[..., Any] = open) -> Members:
