@@ -1,6 +1,7 @@
 import gzip
 import io
 import os
+import pathlib
 import tarfile
 import zipfile
 
@@ -88,3 +89,15 @@ def test_two_members_of_one_name(tmp_path):
     make_zip(tmp_path / "a.zip", {"a/train.txt": b"1", "b/train.txt": b"2"})
     with pytest.raises(InputError, match=r"holds train.txt twice"):
         archives.extract(str(tmp_path / "a.zip"), WANTED, str(tmp_path / "out"))
+
+
+def test_a_protected_file_of_a_zip_is_refused_when_it_is_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", b"read")
+        archive.writestr("b.txt", b"secret")
+        archive.getinfo("b.txt").flag_bits |= 1
+    path = str(tmp_path / "a.zip")
+    (found,) = archives.extract(path, r"a\.txt", str(tmp_path / "out"))
+    assert pathlib.Path(found).read_bytes() == b"read"
+    with pytest.raises(InputError, match=r"a\.zip is protected by a password: unpack it$"):
+        archives.extract(path, r"b\.txt", str(tmp_path / "out"))

@@ -31,7 +31,8 @@ def wanted() -> bool:
 def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
     """Whether there are kernels for these terms: those of a Transformer-XL, in a batch of known size."""
     position = scores.position
-    if position is None or scores.segments is not None or scores.places is not None or scores.absent is not None:
+    others = scores.segments, scores.places, scores.absent
+    if position is None or scores.first_part or any(term is not None for term in others):
         return False
     masks = mask.shape.rank == 2 or (mask.shape.rank == 4 and mask.shape[1] == 1)
     shapes = masks and position.shape.rank == 3 and scores.query.shape.is_fully_defined()
@@ -45,32 +46,27 @@ def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.
 
     batch, heads, t_len, width = scores.query.shape
     assert scores.position is not None  # as it `suits`
-    k_len, positions, dtype = scores.key.shape[2], scores.position.shape[1], scores.query.dtype
+    k_len, positions = scores.key.shape[2], scores.position.shape[1]
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
     masks = 1 if mask.shape.rank == 2 else batch
     sizes = kernels.Sizes(batch, heads, t_len, k_len, positions, width, masks, scores.causal, drop.rate, tf32)
     seen = tf.broadcast_to(tf.cast(mask if mask.shape.rank == 2 else mask[:, 0], tf.int8), [masks, t_len, k_len])
     seed = tf.bitcast(drop.seed, tf.uint32) if drop.rate else tf.zeros([batch, 2], tf.uint32)
 
-    def rows(length: int) -> tf.TensorSpec:
-        return tf.TensorSpec([batch, length, heads, width], dtype)
-
     @custom_gradient
     def run(
         query: tf.Tensor, position_query: tf.Tensor, key: tf.Tensor, position: tf.Tensor, value: tf.Tensor
     ) -> WithGradient:
         inputs = [*map(_heads_and_rows, (query, position_query, key, position, value)), seen, seed]
-        log_sum = tf.TensorSpec([batch, heads, t_len], tf.float32)
-        output, log_sum = call(kernels.output, sizes, inputs, [rows(t_len), log_sum])
+        output, log_sum = call(kernels.output, sizes, inputs)
 
         def gradient(d_output: tf.Tensor) -> list[tf.Tensor]:
             with tf.name_scope(ATTENTION):
                 known = [*inputs, output, log_sum, _heads_and_rows(d_output)]
-                d_query, d_position_query = call(kernels.of_queries, sizes, known, [rows(t_len)] * 2)
-                d_key, d_value = call(kernels.of_keys, sizes, known, [rows(k_len)] * 2)
-                parts = tf.TensorSpec([batch // sizes.lanes(), positions, heads, width], tf.float32)
-                (d_parts,) = call(kernels.of_positions, sizes, known, [parts])
-                d_position = tf.cast(tf.reduce_sum(d_parts, axis=0), dtype)
+                d_query, d_position_query = call(kernels.of_queries, sizes, known)
+                d_key, d_value = call(kernels.of_keys, sizes, known)
+                (d_parts,) = call(kernels.of_positions, sizes, known)
+                d_position = tf.cast(tf.reduce_sum(d_parts, axis=0), position.dtype)
                 return [*map(_heads_and_rows, (d_query, d_position_query, d_key, d_position, d_value))]
 
         return _heads_and_rows(output), gradient
@@ -78,19 +74,19 @@ def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.
     return run(scores.query, scores.position_query, scores.key, scores.position, value)
 
 
-def call(
-    kernel: Callable[..., None], sizes: Any, inputs: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec]
-) -> list[tf.Tensor]:
-    """The results, of these shapes, of a kernel of kernels.py."""
+def call(kernel: Callable[..., None], sizes: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The results of a kernel of kernels.py."""
     from txl_tf.ops.fused import kernels
 
+    forms = tuple((tuple(x.shape), x.dtype.name) for x in inputs)
+    configuration, results = kernels.lowered(kernel, sizes, forms)
     return gen_xla_ops.xla_custom_call_v2(
         operands=inputs,
         call_target_name=kernels.TARGET,
-        backend_config=kernels.configuration(kernel, sizes, inputs[0].dtype.name),
+        backend_config=configuration,
         has_side_effect=False,
-        result_dtypes=[result.dtype for result in results],
-        result_shapes=[result.shape for result in results],
+        result_dtypes=[dtype for _, dtype in results],
+        result_shapes=[shape for shape, _ in results],
     )
 
 

@@ -134,7 +134,7 @@ class _Tile:
 
     def masked(self, score: Any, queries: Any, keys: Any) -> Any:
         """Scores, with MASKED where the mask is false, and -inf where there is no such query or key."""
-        queries, keys = jnp.broadcast_to(queries, score.shape), jnp.broadcast_to(keys, score.shape)
+        queries = jnp.broadcast_to(queries, score.shape)
         masks, t_len, k_len = self.mask.shape
         lane = jnp.full((1, 1), self.lane if masks > 1 else 0)
         seen = plgpu.load(self.mask.at[lane, jnp.clip(queries, 0, t_len - 1), jnp.clip(keys, 0, k_len - 1)])
@@ -153,18 +153,19 @@ class _Tile:
         bits = _bits_at(index.astype(jnp.uint32), words[0], words[1] + first.astype(jnp.uint32))
         return jnp.where(bits >= np.uint32(self.sizes.rate * 2**32), x / (1 - self.sizes.rate), 0)
 
-    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Rows]:
-        """The scores of a tile of queries and keys, and the rows it is made of; positions for 2 N distances."""
+    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Any, Rows]:
+        """The scores of a tile of queries and keys, their keys' numbers, and the rows: positions for 2 N distances."""
         queries, keys = first_query + jnp.arange(self.n), first_key + jnp.arange(self.n)
         window = first_key + self.sizes.queries - first_query - self.n + jnp.arange(2 * self.n)
         numbers = queries, queries, keys, window, keys
         parts = Rows(*map(self.rows, self.refs, numbers))
         score = self.dot(parts.query, parts.key.T)
         score += take_columns(self.dot(parts.position_query, parts.position.T), self.column() + self.n - 1 - self.row())
-        return self.masked(score, queries[:, None], keys[None]), parts
+        numbers = first_key + self.column()
+        return self.masked(score, queries[:, None], numbers), numbers, parts
 
-    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Rows]:
-        """The scores of a tile of queries and distances; keys and values for 2 N keys."""
+    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Any, Rows]:
+        """The same for a tile of queries and distances; the rows have keys and values for 2 N keys."""
         queries, positions = first_query + jnp.arange(self.n), first_position + jnp.arange(self.n)
         first_key = first_position + first_query - (self.sizes.queries - 1)
         window = first_key + jnp.arange(2 * self.n)
@@ -172,7 +173,8 @@ class _Tile:
         parts = Rows(*map(self.rows, self.refs, numbers))
         score = take_columns(self.dot(parts.query, parts.key.T), self.column() + self.row())
         score += self.dot(parts.position_query, parts.position.T)
-        return self.masked(score, queries[:, None], first_key + self.row() + self.column()), parts
+        numbers = first_key + self.row() + self.column()
+        return self.masked(score, queries[:, None], numbers), numbers, parts
 
     def moved_back(self, d_score: Any) -> Any:
         """The gradient of a tile's products with 2 N positions, from that of the scores by key."""
@@ -189,10 +191,10 @@ def output(sizes: Sizes, *refs: Any) -> None:
 
     def add(i: Any, carry: Any) -> Any:
         summed, total, top = carry
-        score, parts = tile.by_key(first, i * tile.n)
+        score, keys, parts = tile.by_key(first, i * tile.n)
         new_top = jnp.maximum(top, jnp.max(score, axis=1))
         weight, scale = jnp.exp(score - new_top[:, None]), jnp.exp(top - new_top)
-        dropped = tile.dropped(weight, first + tile.row(), i * tile.n + tile.column()).astype(parts.value.dtype)
+        dropped = tile.dropped(weight, first + tile.row(), keys).astype(parts.value.dtype)
         summed = summed * scale[:, None] + tile.dot(dropped, parts.value)
         return summed, total * scale + jnp.sum(weight, axis=1), new_top
 
@@ -210,10 +212,12 @@ class _Gradient(_Tile):
         *inputs, self.output, self.log_sum, self.d_output = refs
         super().__init__(sizes, inputs)
 
-    def of_score(self, score: Any, value: Any, first: Any, keys: Any, move: Callable[[Any], Any]) -> tuple[Any, ...]:
+    def of_score(
+        self, score: Any, value: Any, first: Any, keys: Any, move: Callable[[Any], Any] = lambda x: x
+    ) -> tuple[Any, ...]:
         """The gradient of a tile's scores, the probabilities after dropout, and the output's gradient.
 
-        first: number of the tile's first query; keys: [N, N], the scores' keys; move: by `by_distance`.
+        first: number of the tile's first query; keys: [N, N], the scores' keys; move: of products by distance.
         """
         rows = first + jnp.arange(self.n)
         log_sum = plgpu.load(self.log_sum.at[self.lane, jnp.clip(rows, 0, self.sizes.queries - 1)])
@@ -232,8 +236,8 @@ def of_queries(sizes: Sizes, *refs: Any) -> None:
     first = pl.program_id(0) * tile.n
 
     def add(i: Any, sums: Any) -> Any:
-        score, parts = tile.by_key(first, i * tile.n)
-        d_score, _, _ = tile.of_score(score, parts.value, first, i * tile.n + tile.column(), lambda x: x)
+        score, keys, parts = tile.by_key(first, i * tile.n)
+        d_score, _, _ = tile.of_score(score, parts.value, first, keys)
         return sums[0] + tile.dot(d_score, parts.key), sums[1] + tile.dot(tile.moved_back(d_score), parts.position)
 
     sums = lax.fori_loop(0, tile.key_tiles(first), add, (tile.zeros(), tile.zeros()))
@@ -249,8 +253,8 @@ def of_keys(sizes: Sizes, *refs: Any) -> None:
     start = jnp.maximum(first - (sizes.keys - sizes.queries), 0) // tile.n if sizes.causal else 0
 
     def add(i: Any, sums: Any) -> Any:
-        score, parts = tile.by_key(i * tile.n, first)
-        d_score, weight, d_output = tile.of_score(score, parts.value, i * tile.n, first + tile.column(), lambda x: x)
+        score, keys, parts = tile.by_key(i * tile.n, first)
+        d_score, weight, d_output = tile.of_score(score, parts.value, i * tile.n, keys)
         return sums[0] + tile.dot(d_score.T, parts.query), sums[1] + tile.dot(weight.T, d_output)
 
     sums = lax.fori_loop(start, pl.cdiv(sizes.queries, tile.n), add, (tile.zeros(), tile.zeros()))
@@ -269,8 +273,7 @@ def of_positions(sizes: Sizes, *refs: Any) -> None:
 
     def add(lane: Any, i: Any, summed: Any) -> Any:
         tile = tiles.of_lane(lane)
-        score, parts = tile.by_distance(i * tiles.n, first)
-        keys = first + i * tiles.n - (sizes.queries - 1) + tiles.row() + tiles.column()
+        score, keys, parts = tile.by_distance(i * tiles.n, first)
         d_score, _, _ = tile.of_score(score, parts.value, i * tiles.n, keys, move)
         return summed + tile.dot(d_score.T, parts.position_query)
 
@@ -290,12 +293,12 @@ def _bits_at(index: Any, first: Any, second: Any) -> Any:
     return fold(fold(bits * np.uint32(0x21F0AAAD), 15) * np.uint32(0x735A2D97), 15)
 
 
-def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bool = False) -> Callable[..., Any]:
+def program(kernel: Callable[..., None], sizes: Sizes, interpret: bool = False) -> Callable[..., list[Any]]:
     """A kernel for all lanes and heads, as a function of JAX arrays.
 
-    kernel: `output`, of Rows, mask and seeds; or `of_queries`, `of_keys`, `of_positions`, also of the results of
-        `output` and the output's gradient.
-    dtype: of the results. But the logs of sums [B, H, T] and the positions' gradients [B / lanes, C, H, d] are float32.
+    kernel: `output`, of Rows, masks and seeds; or `of_queries`, `of_keys`, `of_positions`, also of the results of
+        `output` and the output's gradient. Results have the dtype of the queries, but the logs of sums [B, H, T] and
+        the positions' gradients [B / lanes, C, H, d] are float32.
     interpret: whether JAX runs it on a CPU.
     """
     batch, heads, t_len, k_len, positions, width, masks, *_ = sizes
@@ -307,42 +310,43 @@ def program(kernel: Callable[..., None], sizes: Sizes, dtype: Any, interpret: bo
     position = pl.BlockSpec((positions, None, width), lambda i, b, h: (0, h, 0))
     mask = pl.BlockSpec((min(masks, lanes), t_len, k_len), lambda i, b, h: (b if masks > 1 else 0, 0, 0))
     seeds = pl.BlockSpec((lanes, 2), lambda i, b, h: (b, 0))
-    inputs = [rows(t_len), rows(t_len), rows(k_len), position, rows(k_len), mask, seeds]
+    specs = [rows(t_len), rows(t_len), rows(k_len), position, rows(k_len), mask, seeds]
     if kernel is not output:
-        inputs += [rows(t_len), pl.BlockSpec((lanes, None, t_len), lambda i, b, h: (b, h, 0)), rows(t_len)]
+        specs += [rows(t_len), pl.BlockSpec((lanes, None, t_len), lambda i, b, h: (b, h, 0)), rows(t_len)]
     length, count = {output: (t_len, 1), of_queries: (t_len, 2), of_keys: (k_len, 2), of_positions: (positions, 1)}[
         kernel
     ]
-    wide = jnp.float32 if kernel is of_positions else dtype
-    shapes = [jax.ShapeDtypeStruct((batch // lanes, length, heads, width), wide)] * count
-    specs = [rows(length, None)] * count
-    if kernel is output:
-        shapes.append(jax.ShapeDtypeStruct((batch, heads, t_len), jnp.float32))
-        specs.append(pl.BlockSpec((None, None, t_len), lambda i, b, h: (b, h, 0)))
-    return pl.pallas_call(
-        functools.partial(kernel, sizes),
-        grid=(pl.cdiv(length, sizes.tile()), batch // lanes, heads),
-        in_specs=inputs,
-        out_specs=specs,
-        out_shape=shapes,
-        interpret=interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
-        name=kernel.__name__,
-    )
+
+    def run(*inputs: Any) -> list[Any]:
+        dtype = jnp.float32 if kernel is of_positions else inputs[0].dtype
+        shapes = [jax.ShapeDtypeStruct((batch // lanes, length, heads, width), dtype)] * count
+        results = [rows(length, None)] * count
+        if kernel is output:
+            shapes.append(jax.ShapeDtypeStruct((batch, heads, t_len), jnp.float32))
+            results.append(pl.BlockSpec((None, None, t_len), lambda i, b, h: (b, h, 0)))
+        return pl.pallas_call(
+            functools.partial(kernel, sizes),
+            grid=(pl.cdiv(length, sizes.tile()), batch // lanes, heads),
+            in_specs=specs,
+            out_specs=results,
+            out_shape=shapes,
+            interpret=interpret,
+            compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+            name=kernel.__name__,
+        )(*inputs)
+
+    return run
+
+
+Form = tuple[tuple[int, ...], str]
+"""An array's shape and dtype."""
 
 
 @functools.cache
-def configuration(kernel: Callable[..., None], sizes: Sizes, dtype: str) -> str:
-    """What the custom call TARGET needs to know of a kernel, as the text of an MLIR dictionary."""
-    batch, heads, t_len, k_len, positions, width, masks, *_ = sizes
-    rows = {n: jax.ShapeDtypeStruct((batch, n, heads, width), dtype) for n in (t_len, k_len)}
-    position = jax.ShapeDtypeStruct((positions, heads, width), dtype)
-    numbers = jax.ShapeDtypeStruct((batch, heads, t_len), "float32")
-    mask, seeds = jax.ShapeDtypeStruct((masks, t_len, k_len), "int8"), jax.ShapeDtypeStruct((batch, 2), "uint32")
-    inputs = [rows[t_len], rows[t_len], rows[k_len], position, rows[k_len], mask, seeds]
-    inputs += [] if kernel is output else [rows[t_len], numbers, rows[t_len]]
-    traced = jax.jit(program(kernel, sizes, dtype)).trace(*inputs)
-    module = traced.lower(lowering_platforms=("cuda",)).compiler_ir("stablehlo")
+def lowered(kernel: Callable[..., None], sizes: Sizes, inputs: tuple[Form, ...]) -> tuple[str, list[Form]]:
+    """What the custom call TARGET needs to know of a kernel, as the text of an MLIR dictionary; and its results."""
+    arrays, run = [jax.ShapeDtypeStruct(*form) for form in inputs], program(kernel, sizes)
+    module = jax.jit(run).trace(*arrays).lower(lowering_platforms=("cuda",)).compiler_ir("stablehlo")
     found: list[str] = []
 
     def visit(operation: Any) -> Any:
@@ -357,7 +361,7 @@ def configuration(kernel: Callable[..., None], sizes: Sizes, dtype: str) -> str:
     with module.context:
         dialect.register_dialect(module.context)
         module.operation.walk(visit)
-    return found[0]
+    return found[0], [(result.shape, result.dtype.name) for result in jax.eval_shape(run, *arrays)]
 
 
 def take_columns(x: Any, index: Any) -> Any:
