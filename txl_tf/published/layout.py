@@ -100,10 +100,9 @@ class Entries:
 
     def norm(self, name: str, width: int, ours: str) -> None:
         """A layer norm."""
-        for theirs, part in zip(
-            ("weight", "bias") if self._torch else ("gamma", "beta"), ("gamma", "beta"), strict=True
-        ):
-            self.add(f"{name}/{theirs}", (width,), f"{ours}/{part}")
+        scale, shift = ("weight", "bias") if self._torch else ("gamma", "beta")
+        self.add(f"{name}/{scale}", (width,), f"{ours}/gamma")
+        self.add(f"{name}/{shift}", (width,), f"{ours}/beta")
 
 
 Layout = Callable[[Any, Collection[str]], list[TensorEntry]]

@@ -221,10 +221,10 @@ def set_names(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def label_matrix(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
     """Which labels each row has, uint8 [n, C]; InputError if one is not among `labels`."""
-    single = [Row(row.text, "", label, row.where) for row in rows for label in json.loads(row.label)]
-    owners = [i for i, row in enumerate(rows) for _ in json.loads(row.label)]
+    owned = [(i, label) for i, row in enumerate(rows) for label in json.loads(row.label)]
+    single = [Row(rows[i].text, "", label, rows[i].where) for i, label in owned]
     found = np.zeros([len(rows), len(labels)], np.uint8)
-    found[owners, class_numbers(single, labels)] = 1
+    found[[i for i, _ in owned], class_numbers(single, labels)] = 1
     return found
 
 
