@@ -8,15 +8,16 @@ import sys
 import zipfile
 
 import openpyxl
+import pandas
 import pytest
 
-from txl_tf.data.tables import held_out, workbooks
-from txl_tf.data.tables.results import is_table, with_results
+from txl_tf.data.tables import frames, held_out, workbooks
+from txl_tf.data.tables.results import as_columns, is_table, with_results
 from txl_tf.data.tasks.questions import with_found
 from txl_tf.data.tasks.race import RaceQuestion
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad, SquadQuestion
 from txl_tf.data.tasks.table_files import Columns
-from txl_tf.data.tasks.tables import Row, read_table
+from txl_tf.data.tasks.tables import Row, TableRows, read_table
 from txl_tf.errors import InputError
 
 HEAD = ["id", "text", "note", "prediction"]
@@ -145,6 +146,49 @@ def test_names_of_results():
             is_table(name)
 
 
+def test_columns_of_classes_whose_names_look_alike_all_differ(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("text,probability a\none,1\n")
+    found = as_columns({"label": "a", "probabilities": {"a": 0.5, "a_2": 0.25, "a_2_2": 0.125}}, all_probabilities=True)
+    content = with_results(str(tmp_path / "o.csv"), str(path), Columns(), {2: found}).decode()
+    (row,) = csv.DictReader(io.StringIO(content))
+    assert row == {
+        "text": "one",
+        "probability a": "1",
+        "prediction": "a",
+        "probability a_3": "0.5",
+        "probability a_2": "0.25",
+        "probability a_2_2": "0.125",
+    }
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {1: ["one"], "1": ["two"]},
+        [{1: "one", "1": "two"}],
+        pandas.DataFrame([["one", "two"]], columns=["1", 1]),
+        pandas.DataFrame([["one", "two"]], columns=["1", "1"]),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(table):
+    with pytest.raises(InputError, match="the table names the column '1' twice: rename one"):
+        frames.table_of(table)
+
+
+def test_classes_in_brackets_are_no_sets(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\n" + "".join(f"text {i},[{'ab'[i % 2]}]\n" for i in range(20)))
+    rows = read_table(str(path), Columns())
+    for part in held_out.parts(rows, 10, 1):
+        assert sorted(rows[i].label for i in part) == ["[a]", "[b]"]
+
+
+def test_no_more_parts_than_rows():
+    rows = [Row(f"text {i}", "", "a", f"f, line {i}") for i in range(7)]
+    assert sorted(held_out.parts(rows, 10**12, 1)) == [[i] for i in range(7)]
+
+
 def test_parts_have_their_share_of_every_class_and_part_no_texts():
     labels = ["a"] * 50 + ["b"] * 20 + ["once"]
     rows = [Row(f"text {i // 2}", "", label, f"f, line {i}") for i, label in enumerate(labels)]
@@ -167,7 +211,8 @@ def test_parts_of_scores_and_questions():
     for part in held_out.parts(rows, 10, 3):
         assert sorted(i // 10 for i in part) == list(range(10))  # one of each ten that follow each other
     sets = [["a"], ["a", "b"], ["c"], ["a", "b"], ["a"], []] * 5
-    rows = [Row(f"text {i}", "", json.dumps(one), "f, line 1") for i, one in enumerate(sets)]
+    rows = TableRows(Row(f"text {i}", "", json.dumps(one), "f, line 1") for i, one in enumerate(sets))
+    rows.label_sets = True
     for part in held_out.parts(rows, 5, 1):
         assert len([i for i in part if "b" in sets[i]]) == 2 and len([i for i in part if "c" in sets[i]]) == 1
     asked = [SquadQuestion(str(i), "?", (Answer("text", None, f"data[{i}].answers[0]"),)) for i in range(20)]

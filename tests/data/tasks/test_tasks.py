@@ -112,6 +112,15 @@ def test_race_folders_and_lines_are_one(tmp_path):
         assert vars(one) | {"where": ""} == vars(other) | {"where": ""}
 
 
+def test_a_race_folder_may_have_names_with_other_digits(tmp_path):
+    """Python calls ² a digit, and makes no number of it."""
+    value = {"article": ARTICLE, "questions": ["Who"], "options": [["one", "two"]], "answers": ["A"]}
+    for name in ("10.txt", "9.txt", "².txt"):
+        (tmp_path / name).write_text(json.dumps(value))
+    found = [question.where.removeprefix(f"{tmp_path}/") for question in race.read_race(str(tmp_path))]
+    assert found == [f"{name}.txt, question 1" for name in ("²", "9", "10")]
+
+
 def plan(config, vocabulary, t_len, **about):
     return examples.ExamplePlan(config().replace(data={"tgt_len": t_len}), vocabulary, **about)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.data.tables.results import new_names
-from txl_tf.data.tasks.table_files import Table
+from txl_tf.data.tasks.table_files import Table, refuse_twice
 from txl_tf.errors import InputError
 
 
@@ -19,7 +19,7 @@ def is_frame(value: Any) -> bool:
 def table_of(value: Any) -> Table | None:
     """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is not a table.
 
-    InputError if the columns of a dict are not equally long.
+    InputError if two columns have one name as text, or the columns of a dict are not equally long.
     """
     if is_frame(value):
         names = [str(name) for name in value.columns]
@@ -33,9 +33,10 @@ def table_of(value: Any) -> Table | None:
         records = [dict(zip(names, row, strict=True)) for row in zip(*value.values(), strict=True)]
     elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
         records = [{str(name): cell for name, cell in row.items()} for row in value]
-        names = list(dict.fromkeys(name for row in records for name in row))
+        names = list(map(str, dict.fromkeys(name for row in value for name in row)))
     else:
         return None
+    refuse_twice(names, "the table")
     return Table(names, [(i, {name: _native(cell) for name, cell in row.items()}) for i, row in enumerate(records, 1)],
                  [], "the table")  # fmt: skip
 

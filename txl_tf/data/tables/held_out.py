@@ -18,7 +18,7 @@ TENTHS = 10
 
 
 def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
-    """The numbers of the rows of each of `count` parts, in order.
+    """The numbers of the rows of each of `count` parts, in order; there are no more parts than rows.
 
     A row whose class has no other text is in no part: without any one part, the others must still have every class. If
     labels are numbers, each `count` neighbours by size count as a class. Texts are dealt out in an order by `seed`.
@@ -28,10 +28,10 @@ def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
     for i, row in enumerate(rows):
         texts.setdefault(_text(row), []).append(i)
     strata: dict[Hashable, list[list[int]]] = {}
-    levels = _levels(rows, count)
+    levels = _levels(rows, count, getattr(rows, "label_sets", False))
     for group in texts.values():
         strata.setdefault(frozenset(levels[i] for i in group), []).append(group)
-    found: list[list[int]] = [[] for _ in range(count)]
+    found: list[list[int]] = [[] for _ in range(min(count, len(rows)))]
     draw, dealt = random.Random(seed), 0
     for groups in strata.values():
         draw.shuffle(groups)
@@ -49,10 +49,13 @@ def _text(row: Any) -> Hashable:
     return row
 
 
-def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
-    """For each row the class by which it is dealt out: its label, or for numbers how large it is."""
+def _levels(rows: Sequence[Any], count: int, label_sets: bool) -> list[Hashable]:
+    """For each row the class by which it is dealt out: its label, or for numbers how large it is.
+
+    Of a set of labels, a JSON list, the rarest counts.
+    """
     labels = [str(getattr(row, "label", "")) for row in rows]
-    if labels and all(label.startswith("[") for label in labels):  # sets of labels, as JSON lists: the rarest counts
+    if label_sets:
         sets = [json.loads(label) for label in labels]
         often = collections.Counter(label for one in sets for label in one)
         return [min(one, key=lambda label: (often[label], label), default="") for one in sets]

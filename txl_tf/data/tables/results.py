@@ -65,11 +65,11 @@ def as_columns(prediction: Mapping[str, Any], all_probabilities: bool = False) -
 
 
 def new_names(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-    """The wanted names for new columns, with _2 and so on if a column has that name already."""
+    """The wanted names for new columns, with _2 and so on if a column has that name already; all differ."""
     names: dict[str, str] = {}
     for name in wanted:
         new, number = name, 1
-        while new in there:
+        while new in there or (number > 1 and new in wanted):
             number += 1
             new = f"{name}_{number}"
         names[name] = new

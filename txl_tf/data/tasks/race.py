@@ -118,7 +118,7 @@ def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict
 def _numbered(name: str) -> tuple[int, str]:
     """RACE's files are named by numbers."""
     stem = name.rsplit(".", 1)[0]
-    return (int(stem), name) if stem.isdigit() else (-1, name)
+    return (int(stem), name) if stem.isdecimal() else (-1, name)
 
 
 def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:

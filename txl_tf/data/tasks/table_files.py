@@ -15,7 +15,7 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from txl_tf.counted import counted
@@ -236,9 +236,9 @@ def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
             raise InputError(f"{path} has names in every line, as JSON has: omit --no_header")
         found = list(json_lines(path, text, faults))
         names = list(dict.fromkeys(name for _, values in found for name in values))
-        empty = [line for line, values in found if not any(_content(value) for value in values.values())]
-        rows = [(line, values) for line, values in found if line not in set(empty)] if empty else found
-        return Table(names, rows, empty, path)
+        empty = {line for line, values in found if not any(_content(value) for value in values.values())}
+        rows = [(line, values) for line, values in found if line not in empty] if empty else found
+        return Table(names, rows, sorted(empty), path)
     first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)  # spreadsheet programs name their separator so
     if named:
         first, text = 2, text[named.end() :]
@@ -259,6 +259,13 @@ def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict
             with faults.noted(i):
                 found = check_record(parse_json(line, where, "correct the line"), where, {}, "correct the line")
                 yield i, found
+
+
+def refuse_twice(names: Sequence[str], header: str) -> None:
+    """Raises InputError if two columns have one name."""
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
 
 
 def near_name(name: str, names: list[str]) -> str:
@@ -313,7 +320,7 @@ def _named(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, 
     empty: list[int] = []
     names: list[str] = []
     rows: list[tuple[int, dict[str, Any]]] = []
-    header, header_line = "", 0
+    header, header_line, width = "", 0, 0
     for line, values in cells:
         if not any(map(_content, values)):
             empty.append(line)
@@ -323,16 +330,20 @@ def _named(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, 
             header = f"{path}, line {line}"
             named = range(1, len(values) + 1) if columns.no_header else values
             names = ["" if name is None else str(name) for name in named]  # a workbook's may be numbers or dates
-            twice = [name for name, count in collections.Counter(names).items() if count > 1]
-            if twice:
-                raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
+            if not "".join(names[-2:]).strip():  # empty columns, as spreadsheet programs add them
+                width = len(names)
+                while not names[-1].strip():
+                    names.pop()
+            refuse_twice(names, header)
             if not columns.no_header:
                 header_line = line
                 continue
+        if len(values) == width and not any(map(_content, values[len(names) :])):
+            values = values[: len(names)]
         if len(values) != len(names):
             faults.add(
                 f"{path}, line {line} has {counted(len(values), 'column')}, but {header.rpartition(', ')[2]} has "
-                f"{len(names)}: correct the row",
+                f"{len(names)}{' with names' if width else ''}: correct the row",
                 line,
             )
         else:

@@ -6,10 +6,12 @@ A row that cannot be used is a fault, with file and line. One error lists all fa
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import decimal
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +38,15 @@ class Row:
 
 
 class TableRows(list[Row]):
-    """The rows of a file; `remarks` are notes about them for the user, as sentences."""
+    """The rows of a file.
+
+    Attributes:
+        remarks: notes about them for the user, as sentences.
+        label_sets: whether a label is a JSON list of labels.
+    """
 
     remarks: tuple[str, ...] = ()
+    label_sets = False
 
 
 ReadLabel = Callable[[dict[str, Any], str, str, bool], str]
@@ -116,7 +124,9 @@ def read_label_sets(path: str, columns: Columns, labelled: bool = True) -> Table
             )
         return json.dumps(sorted({label.strip() for label in found} - {""}), ensure_ascii=False)
 
-    return read_table(path, columns, labelled, labels)
+    rows = read_table(path, columns, labelled, labels)
+    rows.label_sets = True
+    return rows
 
 
 def _left_out(lines: Sequence[int], what: str) -> str:
@@ -160,7 +170,7 @@ def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
     """The labels that occur, in order: as integers if all of them are integers, otherwise as text."""
     names = {row.label for row in rows}
     try:
-        return tuple(sorted(names, key=int))
+        return tuple(sorted(names, key=lambda name: (int(name), name)))  # 1 and 01 are two labels
     except ValueError:
         return tuple(sorted(names))
 
@@ -243,16 +253,28 @@ def class_weights(numbers: np.ndarray, classes: int) -> np.ndarray:
 
 
 def twins(labels: Sequence[str]) -> list[str]:
-    """A sentence for each group of labels that differ only by case or spaces."""
-    groups: dict[str, list[str]] = {}
+    """A sentence for each group of labels that are one number, or differ only by case or spaces."""
+    groups: dict[Hashable, list[str]] = {}
     for label in labels:
-        groups.setdefault("".join(label.split()).casefold(), []).append(label)
-    return [
-        f"the labels {', '.join(map(repr, group))} differ only by case or spaces, and are {len(group)} classes: if one "
-        "is meant, correct the file"
-        for group in groups.values()
-        if len(group) > 1
-    ]
+        groups.setdefault(_likeness(label), []).append(label)
+    said = []
+    for like, group in groups.items():
+        if len(group) > 1:
+            how = "differ only by case or spaces" if isinstance(like, str) else "are one number"
+            said.append(
+                f"the labels {', '.join(map(repr, group))} {how}, and are {len(group)} classes: if one is meant, "
+                "correct the file"
+            )
+    return said
+
+
+def _likeness(label: str) -> Hashable:
+    """What labels have in common that are one number, or differ only by case or spaces."""
+    plain = "".join(label.split()).casefold()
+    with contextlib.suppress(decimal.InvalidOperation):
+        number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
+        return number if number.is_finite() else plain
+    return plain
 
 
 def _value(values: dict[str, Any], column: str, where: str, needed: bool = False) -> str:
