@@ -13,7 +13,7 @@ TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet ptb test test-slow test-tpu test-beam test-full-size campaign kills results notebook wheel lint docs figures clean
+.PHONY: demo demo-xlnet ptb test test-slow test-tpu test-beam test-clients test-full-size campaign kills results notebook wheel lint docs figures clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demos/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -44,6 +44,10 @@ test-tpu: .venv-tpu/installed
 # The tests that need Apache Beam, which has a .venv of its own.
 test-beam: .venv-beam/installed
 	.venv-beam/bin/python -m pytest tests/data/test_large.py
+
+# The tests with programs that people use beside txl_tf, such as lm_eval and openai, which have a .venv of their own.
+test-clients: .venv-clients/installed
+	.venv-clients/bin/python -m pytest tests/clients
 
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
@@ -87,7 +91,7 @@ figures: .venv/installed
 	done
 
 clean:
-	rm -rf .venv .venv-tpu .venv-beam .venv-docs demo demo-xlnet build dist *.egg-info
+	rm -rf .venv .venv-tpu .venv-beam .venv-clients .venv-docs demo demo-xlnet build dist *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -122,6 +126,13 @@ clean:
 	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt \
 	  -r requirements-beam.txt 'pytest>=8,<10'
 	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+.venv-clients/installed: requirements.txt requirements-clients.txt serving/requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt \
+	  -r requirements-clients.txt -r serving/requirements.txt 'pytest>=8,<10'
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 .venv-docs/installed: requirements-docs.txt

@@ -52,8 +52,11 @@ class Access:
         """Whether a request comes from this server's page. Names do not count: anyone's can lead to this machine."""
         if origin not in (f"http://{host}", f"https://{host}"):
             return False
-        name = urllib.parse.urlsplit(origin).hostname
-        return not self._loopback or name == "localhost" or is_loopback(name)
+        try:
+            name = urllib.parse.urlsplit(origin).hostname
+        except ValueError:  # such as http://[
+            return False
+        return name is not None and (not self._loopback or name == "localhost" or is_loopback(name))
 
 
 def first_part(request):
@@ -91,7 +94,13 @@ def read_token(path):
 
 def check_origin(origin):
     """An origin as browsers write it; StartError if it is not one."""
-    parts = urllib.parse.urlsplit(origin)
-    if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
-        raise StartError(f"--allow_origin={one_line(origin)} must be like https://example.org, without a path")
+    try:
+        parts = urllib.parse.urlsplit(origin)
+        right = parts.scheme in ("http", "https") and parts.hostname and origin == f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        right = False
+    if not right:
+        raise StartError(
+            f"--allow_origin={origin and one_line(origin)} must be like https://example.org, without a path"
+        )
     return origin

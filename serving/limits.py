@@ -29,7 +29,8 @@ class Limits:
         answer_values: numbers in one answer, such as vectors of tokens, or log-probabilities.
         batch_rows: texts in one call of the model.
         connections: open at a time.
-        header_seconds, body_seconds: a client must send its headers, and then its body, within these times.
+        header_seconds, body_seconds: a new client must send its headers, and any client its body, within these times.
+        idle_seconds: a connection stays this long after an answer; proxies keep theirs for 60 s, and reuse them.
         send_seconds: a client must receive its answer within this time.
         wait_seconds: a request that cannot begin within this time is refused.
         slice_seconds: a text is read or continued for about this time, and at most about four times this time, before
@@ -53,6 +54,7 @@ class Limits:
     batch_rows: int = 8
     connections: int = 512
     header_seconds: float = 10.0
+    idle_seconds: float = 75.0
     body_seconds: float = 20.0
     send_seconds: float = 20.0
     wait_seconds: float = 30.0

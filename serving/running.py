@@ -40,7 +40,7 @@ class Running:
             shutdown_timeout=CLOSE_SECONDS,
         )
         self._connection = {
-            "keepalive_timeout": limits.header_seconds,  # from the connection, or the last answer, to the next headers
+            "keepalive_timeout": limits.header_seconds,  # from the connection to its first headers
             "lingering_time": LINGER_SECONDS,
             "access_log": None,
         }
@@ -61,7 +61,7 @@ class Running:
         server = self._runner.server
         if len(server.connections) >= most:
             return None
-        return _Connection(self._service.metrics, server, asyncio.get_running_loop(), self._connection)
+        return _Connection(self._service, server, asyncio.get_running_loop(), self._connection)
 
     async def warm_up(self):
         """Runs the programs of all routes once."""
@@ -106,11 +106,16 @@ class _Entry(asyncio.Protocol):
 class _Connection(web.RequestHandler):
     """A connection that answers and logs data that is not HTTP like every wrong request."""
 
-    __slots__ = ("_metrics",)
+    __slots__ = ("_idle_seconds", "_metrics")
 
-    def __init__(self, metrics, server, loop, options):
+    def __init__(self, service, server, loop, options):
         super().__init__(server, loop=loop, **options)
-        self._metrics = metrics
+        self._metrics, self._idle_seconds = service.metrics, service.limits.idle_seconds
+
+    async def start(self):
+        """Answers requests until the connection ends."""
+        self._keepalive_timeout = self._idle_seconds  # after each answer; aiohttp has the timer for the first headers
+        await super().start()
 
     def handle_error(self, request, status=500, exc=None, message=None):
         """The answer, after which the connection ends."""

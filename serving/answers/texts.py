@@ -198,9 +198,18 @@ class Texts:
         }
 
     async def label(self, request, record):
-        """The labels that fit each of request["texts"], or of pairs of them and request["second"]."""
+        """The labels that fit each of request["texts"], or of pairs of them and request["second"].
+
+        A label fits if its probability is at least request["threshold"]; without one the export has its own.
+        """
         del record
-        found = await self._compute("label", self._pairs(request), ("probabilities", "given", "classes"))
+        threshold = fields.number(request, "threshold", float, 0) if "threshold" in request else None
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise RequestError(400, "threshold must be from 0 to 1")
+        pairs = self._pairs(request, "threshold")
+        found = await self._compute("label", pairs, ("probabilities", "given", "classes"))
+        if threshold is not None:
+            found["given"] = [row >= threshold for row in found["probabilities"]]
         classes = [name.decode() for name in found["classes"][0]]
         return {
             "labels": [[name for name, given in zip(classes, row, strict=True) if given] for row in found["given"]],

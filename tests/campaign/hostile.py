@@ -26,7 +26,7 @@ USUAL = {
     "/fill?candidates": {"texts": ["____"], "candidates": ["River", "fine"], "context": "a", "order": "left_to_right"},
     "/encode": {"texts": ["a"], "second": ["b"], "pool": "mean", "per_token": True},
     "/classify": {"texts": ["a"], "second": ["b"]},
-    "/label": {"texts": ["a"], "second": ["b"]},
+    "/label": {"texts": ["a"], "second": ["b"], "threshold": 0.3},
     "/regress": {"texts": ["a"], "second": ["b"]},
     "/choose": {"articles": ["a"], "questions": ["b"], "options": [["c", "d"]]},
     "/answer": {"questions": ["a"], "contexts": ["b"]},

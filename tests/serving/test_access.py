@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 import server
 
-from serving.access import Access
+from serving.access import Access, check_origin
+from serving.errors import StartError
 from serving.model import ServedModel
 from serving.terminal import JsonLines
 
@@ -89,6 +91,22 @@ def test_a_name_that_leads_to_this_machine_is_another_origin(local):
     assert ask(local, "/score", {"texts": ["a"]}, Host=host, Origin=f"http://{host}")[0] == 403
     for name in ("localhost", "127.0.0.1", "[::1]"):
         assert ask(local, "/score", {"texts": ["a"]}, Host=f"{name}:{port}", Origin=f"http://{name}:{port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [("[", "http://["), ("", "http://"), ("]", "http://]"), (":80", "http://:80"), ("[::1", "https://[::1")],
+)
+def test_an_origin_that_is_no_address_is_refused_in_one_line(local, host, origin):
+    status, _, answer = ask(local, "/score", {"texts": ["a"]}, Host=host, Origin=origin)
+    assert (status, b"--allow_origin" in answer) == (403, True), answer
+
+
+@pytest.mark.parametrize("origin", ["", "http://[", "https://", "http://:80", "https://a/", "ftp://a", "null", "*"])
+def test_a_wrong_origin_to_allow_is_named(origin):
+    with pytest.raises(StartError, match=re.escape(f"--allow_origin={origin} must be like https://example.org")):
+        check_origin(origin)
+    assert check_origin("https://example.org:8080") == "https://example.org:8080"
 
 
 def test_an_allowed_origin_may_ask_and_read_the_answer(guarded):

@@ -44,6 +44,8 @@ COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
         (["--port=0", "--token_file=/dev/null"], "--token_file=/dev/null must hold one word of at least 16 characters"),
         (["--port=0", "--token_file=t", "--open_to_all"], "--open_to_all and --token_file contradict each other"),
         (["--port=0", "--allow_origin=example.org"], "--allow_origin=example.org must be like https://example.org"),
+        (["--port=0", "--allow_origin="], "--allow_origin= must be like https://example.org"),
+        (["--port=0", "--allow_origin=http://["], "--allow_origin=http://[ must be like https://example.org"),
         (["--port=0", "--host=0.0.0.0", "--open_to_all"], "nothing is not an exported model: "),
         (["--port=0"], "nothing is not an exported model: "),
     ],

@@ -31,6 +31,7 @@ LIMITS = {
     "session_values": 256 * 20,
     "connections": 40,
     "header_seconds": 0.4,
+    "idle_seconds": 1.5,
     "body_seconds": 0.4,
     "wait_seconds": 0.3,
     "memory_mb": 1,
@@ -348,6 +349,18 @@ def test_slow_clients_are_cut(served):
     answer = received(body)
     assert b"408" in answer and b"did not come within 0.4 seconds" in answer
     assert time.monotonic() - start < 8
+
+
+def test_a_connection_stays_idle_after_an_answer_longer_than_a_new_one_may_take_for_its_headers(served):
+    head = "GET /live HTTP/1.1\r\nHost: a\r\n\r\n"
+    with server.send(served.address, "", "", head=head) as connection:
+        for _ in range(3):
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            time.sleep(0.9)  # a new connection would be closed after 0.4 s
+            connection.sendall(head.encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        start = time.monotonic()
+        assert connection.recv(1 << 16) == b"" and 1 < time.monotonic() - start < 8
 
 
 def test_connections_have_a_bound(served):

@@ -234,8 +234,16 @@ def test_the_server_answers(task, predictors, exports):
             status, answer = call("/label", request)
             expected = predictors[task].predict(list(PAIRS))
             assert (status, answer["labels"]) == (200, [line["labels"] for line in expected])
+            for threshold in (0, 0.5, answer["probabilities"][1][LABELS[0]], 1):
+                given = call("/label", request | {"threshold": threshold})[1]["labels"]
+                assert given == [
+                    [name for name, value in row.items() if np.float32(value) >= np.float32(threshold)]
+                    for row in answer["probabilities"]
+                ]
             wrong = [
                 ("/label", {"texts": "a"}, 400, "texts must be a list of strings"),
+                ("/label", {"texts": ["a"], "threshold": 1.5}, 400, "threshold must be from 0 to 1"),
+                ("/label", {"texts": ["a"], "threshold": "0"}, 400, "threshold must be of type float"),
                 ("/classify", {}, 404, "/classify is for an XLNet for classification"),
             ]
         elif task == "tagging":
