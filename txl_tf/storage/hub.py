@@ -1,0 +1,140 @@
+"""Files of Hugging Face's Hub, fetched into its library's own cache, or found there when the Hub cannot be reached."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from txl_tf.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from huggingface_hub.utils import HfUri
+
+PREFIX = "hf://"
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Some files of a repository at one commit.
+
+    Attributes:
+        commit: its 40 hexadecimal digits.
+        folder: a local folder that holds the files with their paths in the repository. It may hold others, too.
+        files: these paths, with slashes.
+    """
+
+    commit: str
+    folder: str
+    files: tuple[str, ...]
+
+
+def parse(address: str) -> HfUri:
+    """The parts of hf://[datasets/]OWNER/NAME[@REVISION][/PATH]: type, id, revision, path_in_repo; or InputError."""
+    from huggingface_hub.errors import HfUriError
+    from huggingface_hub.utils import parse_hf_uri
+
+    try:
+        found = parse_hf_uri(address)
+    except HfUriError as error:
+        raise InputError(f"{address} is no address of the Hub ({one_line(error.msg)})") from error
+    if found.type not in ("model", "dataset"):
+        raise InputError(f"{address} is a {found.type} of the Hub: give a model or, as hf://datasets/.., a data set")
+    return found
+
+
+def resolve(place: HfUri) -> HfUri:
+    """`place` with its present commit as revision; without a network, the one that its last use found.
+
+    InputError if there is no such repository or revision, it is private, or the Hub is out of reach and was never asked
+    for it.
+    """
+    from huggingface_hub import HfApi
+
+    with _in_one_line(place):
+        found = HfApi().resolve_revision(place.id, repo_type=place.type, revision=place.revision or "main")
+    return dataclasses.replace(place, revision=found.resolved)
+
+
+def fetch(place: HfUri, choose: Callable[[list[str]], Sequence[str]]) -> Snapshot:
+    """Those files of a repository that `choose` picks from the paths of all.
+
+    Files that an earlier use has fetched are not fetched again, and a broken download goes on. InputError as `resolve`,
+    or if a file cannot be fetched or written.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    place = resolve(place)
+    repository = repo_folder_name(repo_id=place.id, repo_type=place.type)
+    folder = os.path.join(HF_HUB_CACHE, repository, "snapshots", str(place.revision))
+    with _in_one_line(place):
+        files = tuple(choose(_listed(place, folder)))
+        for name in files:
+            hf_hub_download(place.id, name, repo_type=place.type, revision=place.revision)
+    return Snapshot(str(place.revision), folder, files)
+
+
+def _listed(place: HfUri, folder: str) -> list[str]:
+    """The paths of all files of a repository at a commit; if the Hub is out of reach, of those in its cache."""
+    import httpx2
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        found = HfApi().repo_info(place.id, repo_type=place.type, revision=place.revision)
+        return [one.rfilename for one in getattr(found, "siblings", None) or ()]
+    except (httpx2.TransportError, OfflineModeIsEnabled, HfHubHTTPError) as error:
+        if not os.path.isdir(folder) or (isinstance(error, HfHubHTTPError) and error.response.status_code < 500):
+            raise
+    return [
+        os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+        for parent, _, names in os.walk(folder)
+        for name in names
+    ]
+
+
+@contextlib.contextmanager
+def _in_one_line(place: HfUri) -> Iterator[None]:
+    """Turns the errors of huggingface_hub into InputErrors."""
+    import httpx2
+    from huggingface_hub import errors
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
+
+    what = f"{place.type if place.type == 'model' else 'data set'} {place.id}"
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"the Hub gives the {what} only to those who asked for access: ask at {ENDPOINT}/{place.id}, then set "
+            "HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"the Hub's {what} has no revision {place.revision}: give a branch, tag or commit") from error
+    except (
+        errors.RevisionResolutionError,
+        errors.OfflineModeIsEnabled,
+        errors.LocalEntryNotFoundError,
+        httpx2.TransportError,
+    ) as error:
+        cause = error.__cause__ or error
+        reason = "HF_HUB_OFFLINE is set" if isinstance(cause, errors.OfflineModeIsEnabled) else one_line(cause)
+        raise InputError(
+            f"the {what} is not whole in {HF_HUB_CACHE}, and the Hub is out of reach ({reason})"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        # Without a token the Hub answers 401 for what is not there, too. The library knows that only at https://.
+        unknown = isinstance(error, errors.RepositoryNotFoundError) or error.response.status_code == 401
+        if unknown and "Invalid credentials" not in str(error):
+            raise InputError(
+                f"the Hub has no {what}, or it is private: correct the name, or set HF_TOKEN to one that may read it"
+            ) from error
+        raise InputError(f"the {what} cannot be fetched ({one_line(error)})") from error
+    except OSError as error:
+        reason = error.strerror or one_line(error)
+        raise InputError(
+            f"the {what} cannot be kept in {HF_HUB_CACHE} ({reason}): make room, or name another folder as HF_HOME"
+        ) from error
