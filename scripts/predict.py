@@ -45,7 +45,7 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf import families
-from txl_tf.data.tables.results import as_columns, is_table, with_results
+from txl_tf.data.tables.results import as_columns, is_table, require_room, write_results
 from txl_tf.data.tasks.table_files import Columns, table_columns
 from txl_tf.errors import InputError
 from txl_tf.metrics.results import no_answer_threshold
@@ -131,6 +131,11 @@ def main(argv):
         raise InputError(
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
         )
+    into_table = FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output)
+    if into_table:
+        new = 2 + FLAGS.all_probabilities * len(predictor.trained.class_names())
+        columns = table_columns(FLAGS.model_dir, given_flags(Columns), FLAGS.metrics)
+        require_room(FLAGS.output, FLAGS.input, columns, new)
     with reported("predicting", " batches") as report:
         found = predictor.predict_file(FLAGS.input, given_flags(Columns), labelled=FLAGS.metrics, progress=report)
     for remark in found.examples.remarks:
@@ -140,10 +145,10 @@ def main(argv):
     if predictor.dev_missing:
         print(predictor.dev_missing, file=sys.stderr)
     lines = map(conll if (FLAGS.output or "").endswith(".conll") else json_line, found.predictions)
-    if FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output):
+    if into_table:
         results = zip(found.rows, found.predictions, strict=True)
         results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
-        write_atomically(FLAGS.output, with_results(FLAGS.output, FLAGS.input, found.columns, results))
+        write_results(FLAGS.output, FLAGS.input, found.columns, results)
     elif FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))
     else:

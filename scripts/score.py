@@ -31,13 +31,16 @@ from command_line import (
 )
 from flag_help import require_flags
 
-from txl_tf.data.tables.results import KINDS, is_table, with_results
+from txl_tf.data.tables.results import KINDS, is_table, require_room, write_results
 from txl_tf.data.tasks.table_files import Columns, kind_of
 from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
 
-TABLE = ("text_column", "no_header", "delimiter", "encoding", "skip_empty")
+TABLE = ("text_column", "sheet", "no_header", "delimiter", "encoding", "skip_empty")
 """The flags for a table's form."""
+
+SCORES = ("tokens", "total", "ppl")
+"""The new columns of a table."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -77,7 +80,7 @@ def main(argv):
     from txl_tf.data.unknown import unknown_note, unknown_share
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
-    from txl_tf.storage.files import read_texts, require_new, write_atomically
+    from txl_tf.storage.files import read_texts, require_new
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
@@ -85,6 +88,8 @@ def main(argv):
     rows = read_table(FLAGS.input, columns, labelled=False) if kind_of(FLAGS.input) in KINDS else None
     lines = read_texts(FLAGS.input) if rows is None else [row.text for row in rows]
     into_table = rows is not None and FLAGS.output and is_table(FLAGS.output)
+    if into_table:
+        require_room(FLAGS.output, FLAGS.input, columns, len(SCORES))
     for remark in () if rows is None else rows.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     model = LanguageModel.load(given_model(), FLAGS.checkpoint, **given_precision(), **given_reach())
@@ -96,13 +101,13 @@ def main(argv):
             for text, score in zip(batch, model.score(batch), strict=True):
                 if into_table:
                     found = scored(text, score)
-                    results[rows[len(results)].line] = {name: found[name] for name in ("tokens", "total", "ppl")}
+                    results[rows[len(results)].line] = {name: found[name] for name in SCORES}
                 else:
                     output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
                 scored_ids.append(score.ids)
             bar.update(len(batch))
     if into_table:
-        write_atomically(FLAGS.output, with_results(FLAGS.output, FLAGS.input, columns, results))
+        write_results(FLAGS.output, FLAGS.input, columns, results)
     output.flush()
     share = unknown_share(model.vocabulary, scored_ids)
     if note := unknown_note(model.vocabulary.unit, share, FLAGS.input):

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from txl_tf.data.tables import frames, held_out, workbooks
-from txl_tf.data.tables.results import as_columns, is_table, with_results
+from txl_tf.data.tables.results import as_columns, is_table, require_room, with_results, write_results
 from txl_tf.data.tasks.questions import with_found
 from txl_tf.data.tasks.race import RaceQuestion
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad, SquadQuestion
@@ -129,7 +129,7 @@ def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeyp
     with pytest.raises(InputError, match=r"t\.xlsx is not a workbook"):
         read_table(str(path), Columns())
     workbook(path, [["text"], ["a"], ["b"]])
-    monkeypatch.setattr(workbooks, "MOST_CELLS", 2)
+    monkeypatch.setattr(workbooks, "MOST_BYTES", 2)
     with pytest.raises(InputError, match=r"t\.xlsx is too large"):
         read_table(str(path), Columns(), labelled=False)
     with pytest.raises(InputError, match="row 1 has a text of 40,000 characters"):
@@ -137,6 +137,23 @@ def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=r"o\.xlsx needs the package openpyxl: run .*requirements-tables\.txt"):
         is_table("o.xlsx")
+
+
+def test_results_that_a_workbook_cannot_hold_stand_beside_it(tmp_path):
+    path, output = str(tmp_path / "t.csv"), str(tmp_path / "o.xlsx")
+    long = "a" * 40_000
+    (tmp_path / "t.csv").write_text(f"text\n{long}\n")
+    (tmp_path / "o.xlsx.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"row 2 has a text of 40,000 .*; the results stand in .*/o\.xlsx_2\.csv$"):
+        write_results(output, path, Columns(), {2: {"prediction": "yes"}})
+    assert (tmp_path / "o.xlsx_2.csv").read_text() == f"text,prediction\n{long},yes\n"
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["o.xlsx.csv", "o.xlsx_2.csv", "t.csv"]
+    (tmp_path / "o").mkdir()
+    with pytest.raises(InputError, match=r"/o cannot be written: .*; the results stand in .*/o\.csv$"):
+        write_results(str(tmp_path / "o"), path, Columns(), {2: {"prediction": "yes"}})
+    require_room(output, path, Columns(), 16_383)
+    with pytest.raises(InputError, match="would have 16,385 columns"):
+        require_room(output, path, Columns(), 16_384)
 
 
 def test_names_of_results():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 
 from txl_tf.data.tables import workbooks
 from txl_tf.data.tasks.table_files import Columns, Table, kind_of, read_data, read_rows
-from txl_tf.errors import Faults, InputError
+from txl_tf.errors import Faults, InputError, one_line
+from txl_tf.storage.local_files import functions_for
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx")
 """The ends of the names of tables that can be written."""
@@ -28,6 +30,32 @@ def is_table(path: str) -> bool:
     if kind == "xlsx":
         workbooks.require_openpyxl(path)
     return kind in KINDS
+
+
+def require_room(output: str, path: str, columns: Columns, new: int) -> None:
+    """Raises InputError if `output` is a workbook that has no room for a table and so many new columns."""
+    if kind_of(output) == "xlsx":
+        table = read_rows(path, columns, Faults(path))
+        rows = len(table.rows) + len(table.empty) + (not columns.no_header)
+        workbooks.require_room(output, rows, len(table.names) + new)
+
+
+def write_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> None:
+    """Writes a table `with_results`, local or gs://.
+
+    Raises:
+        InputError: the file cannot be written. The results then stand beside it as CSV, and the message says where.
+    """
+    from txl_tf.storage.files import write_atomically  # here: it loads TensorFlow
+
+    try:
+        write_atomically(output, with_results(output, path, columns, results))
+    except Exception as error:  # of openpyxl or the system, of any kind: the results must not be lost
+        names = itertools.chain([f"{output}.csv"], (f"{output}_{number}.csv" for number in itertools.count(2)))
+        beside = next(name for name in names if not functions_for(name).exists(name))
+        write_atomically(beside, with_results(beside, path, columns, results))
+        what = "" if isinstance(error, InputError) else f"{output} cannot be written: "
+        raise InputError(f"{what}{one_line(error)}; the results stand in {beside}") from error
 
 
 def with_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> str | bytes:
@@ -47,9 +75,9 @@ def with_results(output: str, path: str, columns: Columns, results: Mapping[int,
         lines = ({name: rows[line].get(name) for name in rows[line] or table.names} | found[line] for line in found)
         return "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
     if kind == "xlsx" and kind_of(path) == "xlsx":
-        head = [] if columns.no_header else [(table.header_line, list(names.values()))]
-        cells = [(line, [cell(found[line].get(name)) for name in names.values()]) for line in results]
-        return workbooks.with_columns(output, read_data(path), len(table.names), [*head, *cells])
+        added = {} if columns.no_header else {table.header_line: list(names.values())}
+        added |= {line: [cell(found[line].get(name)) for name in names.values()] for line in results}
+        return workbooks.with_columns(output, read_data(path), columns.sheet, added)
     every = [*table.names, *names.values()]
     whole = [] if columns.no_header else [every]
     whole += [[cell((rows[line] | found[line]).get(name)) for name in every] for line in found]

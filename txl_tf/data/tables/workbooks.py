@@ -1,16 +1,22 @@
 """Workbooks (.xlsx) as rows of cells, and written again with further columns.
 
-openpyxl is needed: requirements-tables.txt. The first sheet is read. All of this works without TensorFlow.
+openpyxl is needed: requirements-tables.txt. One sheet is read: the first that is not hidden, or the one that is named.
+All of this works without TensorFlow.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
 import typing
+import warnings
+import xml.sax
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from txl_tf.counted import counted
 from txl_tf.errors import InputError, one_line
 
 if typing.TYPE_CHECKING:
@@ -19,63 +25,119 @@ if typing.TYPE_CHECKING:
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
 
-MOST_CELLS = 50_000_000
-"""Sheets that reach further are refused: a single cell in the last row makes a sheet of a million rows."""
+MOST_ROWS = 1_048_576
+"""The rows that a sheet can have."""
+
+MOST_COLUMNS = 16_384
+"""The columns that a sheet can have."""
 
 MOST_CHARACTERS = 32_767
 """The longest text of a cell."""
 
 
-def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
-    """The cells of each row, with its number: texts, numbers, truth values, dates or None.
+@dataclasses.dataclass(frozen=True)
+class BadCell:
+    """A cell that cannot be used: `fault` says where it stands and why; `shown` is what a table shows there."""
 
-    Empty cells at the end of a row are left out beyond the width of the first row that is not empty.
+    fault: str
+    shown: str = ""
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def read_cells(path: str, data: bytes, name: str, header: bool) -> tuple[Iterator[tuple[int, list[Any]]], list[str]]:
+    """The cells of each row of a sheet, with the row's number; and remarks on what is read.
+
+    A cell is a text, a number, a truth value, a date, a BadCell or None. Empty cells at the end of a row are left out
+    beyond the width of the first row that is not empty; so are BadCells there. Rows of a merged range have the value of
+    its first cell.
+
+    Args:
+        path: for messages.
+        data: the file.
+        name: of the sheet; "": the first that is not hidden.
+        header: whether the first row names the columns; it is no example, even if its cells are merged with others.
 
     Raises:
-        InputError: the file is not a workbook, is damaged, or holds more than MOST_BYTES.
+        InputError: the file is not a workbook, is damaged, or holds more than MOST_BYTES; or has no such sheet.
     """
+    with _opened(path, data) as book:
+        from txl_tf.data.tables.sheets import SheetReader
+
+        sheet = _sheet(path, book, name)
+        found = SheetReader(sheet)
+        found.spread_merged(header)
+        return _padded(found.rows), [*_other_sheets(book, sheet), *_hidden_rows(found.rows.keys() & found.hidden)]
+
+
+def _padded(rows: Mapping[int, Mapping[int, Any]]) -> Iterator[tuple[int, list[Any]]]:
     width = 0
-    for number, row in enumerate(_opened(path, data, data_only=True).worksheets[0].iter_rows(values_only=True), 1):
-        cells = list(row)
-        while len(cells) > width and cells[-1] is None:
+    for number in range(1, max(rows, default=0) + 1):
+        row = rows.get(number, {})
+        cells = [row.get(column) for column in range(1, max(row, default=0) + 1)]
+        while len(cells) > width and (cells[-1] in (None, "") or (width and isinstance(cells[-1], BadCell))):
             cells.pop()
         width = width or len(cells)
         yield number, cells + [None] * (width - len(cells))
 
 
-def with_columns(path: str, data: bytes, width: int, added: Sequence[tuple[int, Sequence[Any]]]) -> bytes:
-    """A workbook with further columns in its first sheet, of `width`; its formats, formulas and other sheets stay.
+def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence[Any]]) -> bytes:
+    """A workbook with further columns in a sheet, after all its columns. All else stays as it is.
 
-    `added` has pairs of a row's number and the cells to add to it; `path` is for messages.
+    Args:
+        path: for messages.
+        data: the workbook.
+        name: of the sheet; "": the first that is not hidden.
+        added: {number of a row: the cells to add to it}.
+
+    Raises:
+        InputError: a text is longer than a cell can hold, or the sheet has no room.
     """
-    return _written(path, _opened(path, data), ((number, width, cells) for number, cells in added))
+    with _opened(path, data) as book:
+        from txl_tf.data.tables.sheets import SheetReader, SheetWriter
+
+        sheet = _sheet(path, book, name)
+        found = SheetReader(sheet)
+        place = sheet._worksheet_path
+    first = max((max(row) for row in found.rows.values()), default=0) + 1
+    require_room(path, max(added, default=0), first - 1 + max(map(len, added.values()), default=0))
+    for number, values in added.items():
+        for value in values:
+            if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+                raise InputError(
+                    f"{path}: row {number} has a text of {len(value):,} characters, and a cell of .xlsx holds "
+                    f"{MOST_CHARACTERS:,}: give a name that ends in .csv"
+                )
+    merged = [one.ref for one in found.merged_cells.mergeCell] if found.merged_cells else []
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            if member.filename != place:
+                new.writestr(member, old.read(member))
+                continue
+            with old.open(member) as source, new.open(place, "w") as target:
+                text = io.TextIOWrapper(target, "utf-8", newline="")
+                xml.sax.parse(source, SheetWriter(text, first, added, merged))
+                text.close()
+    return file.getvalue()
 
 
 def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
-    """A workbook with these rows of cells; InputError, with `path`, if a text is longer than a cell can hold."""
-    return _written(path, require_openpyxl(path).Workbook(), ((i, 0, cells) for i, cells in enumerate(rows, 1)))
+    """A workbook with these rows of cells; InputError, with `path`, as `with_columns`."""
+    empty = io.BytesIO()
+    require_openpyxl(path).Workbook().save(empty)
+    return with_columns(path, empty.getvalue(), "", dict(enumerate(rows, 1)))
 
 
-def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[Any]]]) -> bytes:
-    """The file of a workbook after cells are written into some rows, from a column on."""
-    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
-
-    sheet = book.worksheets[0]
-    for number, first, cells in rows:
-        for column, value in enumerate(cells, first + 1):
-            if isinstance(value, str):
-                if len(value) > MOST_CHARACTERS:
-                    raise InputError(
-                        f"{path}: row {number} has a text of {len(value):,} characters, and a cell of .xlsx holds "
-                        f"{MOST_CHARACTERS:,}: give a name that ends in .csv"
-                    )
-                value = ILLEGAL_CHARACTERS_RE.sub(" ", value)
-            cell = sheet.cell(number, column, value)
-            if isinstance(value, str):
-                cell.data_type = "s"  # "=1+1" is a text, not a formula
-    file = io.BytesIO()
-    book.save(file)
-    return file.getvalue()
+def require_room(path: str, rows: int, columns: int) -> None:
+    """Raises InputError if a sheet cannot have so many rows, its first one included, or columns."""
+    for count, most, unit in ((rows, MOST_ROWS, "row"), (columns, MOST_COLUMNS, "column")):
+        if count > most:
+            raise InputError(
+                f"{path} would have {counted(count, unit)}, and a sheet of .xlsx has at most {most:,}: give a name "
+                "that ends in .csv"
+            )
 
 
 def require_openpyxl(path: str) -> Any:
@@ -90,18 +152,49 @@ def require_openpyxl(path: str) -> Any:
     return openpyxl
 
 
-def _opened(path: str, data: bytes, **options: Any) -> Workbook:
+@contextlib.contextmanager
+def _opened(path: str, data: bytes) -> Iterator[Workbook]:
+    """A workbook for reading. What it raises in the block, too, becomes an InputError."""
     openpyxl = require_openpyxl(path)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        if size <= MOST_BYTES:
-            book = openpyxl.load_workbook(io.BytesIO(data), **options)
-            size = book.worksheets[0].max_row * book.worksheets[0].max_column
-            if size <= MOST_CELLS:
-                return book
+        if size > MOST_BYTES:
+            raise InputError(f"{path} is too large for a workbook to read ({size:,} bytes): save it as CSV (UTF-8)")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what openpyxl leaves out
+            yield openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    except InputError:
+        raise
     except Exception as error:  # openpyxl and its XML reader raise errors of many kinds
         raise InputError(
             f"{path} is not a workbook that can be read ({one_line(error)}): save it again, or as CSV (UTF-8)"
         ) from error
-    raise InputError(f"{path} is too large for a workbook to read ({size:,} bytes or cells): save it as CSV (UTF-8)")
+
+
+def _sheet(path: str, book: Workbook, name: str) -> Any:
+    """The sheet of a name, or the first that is not hidden."""
+    for sheet in book.worksheets:
+        if sheet.title.casefold() == name.casefold() if name else sheet.sheet_state == "visible":
+            return sheet
+    there = _listed(book.worksheets)
+    raise InputError(
+        f"{path} has no sheet {name!r} but {there}: correct --sheet"
+        if name
+        else f"{path} has only hidden sheets, {there}: name one with --sheet"
+    )
+
+
+def _listed(sheets: Sequence[Any]) -> str:
+    names = [repr(one.title) + (" (hidden)" if one.sheet_state != "visible" else "") for one in sheets]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
+def _other_sheets(book: Workbook, sheet: Any) -> list[str]:
+    others = [one for one in book.worksheets if one is not sheet]
+    return [f"sheet {sheet.title!r} is read, not {_listed(others)}"] if others else []
+
+
+def _hidden_rows(hidden: Collection[int]) -> list[str]:
+    shown = ", ".join(map(str, sorted(hidden)[:5])) + (", .." if len(hidden) > 5 else "")
+    return [f"{counted(len(hidden), 'hidden row')} read, too ({shown})"] if hidden else []

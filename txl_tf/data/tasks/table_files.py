@@ -43,6 +43,7 @@ class Columns(Group):
     text_b_column: str = setting("text_b", "its column of the second text, for pairs of texts")
     label_column: str = setting("label", "its column of the label: a class, or a number for regression")
     label_separator: str = setting("|", "separates the labels of a text in one cell, for --task=multi_label")
+    sheet: str = setting("", "the sheet of a workbook; empty: the first that is not hidden")
     no_header: bool = setting(False, "line 1 has no names: columns have numbers, such as --text_column=4")
     delimiter: str = setting("", "separates the columns, one character or tab; empty: found from line 1")
     encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if the file begins like one")
@@ -144,6 +145,7 @@ class Table:
         header_line: the number of the line with the columns' names; 0: there is none.
         separator: of the columns of a CSV or TSV file.
         encoding: of the file, by Python's name.
+        remarks: what the user should know of how it was read, such as the sheet of a workbook.
     """
 
     names: list[str]
@@ -153,6 +155,7 @@ class Table:
     header_line: int = 0
     separator: str = ","
     encoding: str = "utf-8"
+    remarks: tuple[str, ...] = ()
 
 
 def kind_of(path: str) -> str:
@@ -224,7 +227,8 @@ def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
     if kind in _OTHER_NAMES:
         raise InputError(f"{path} {_OTHER_NAMES[kind]}")
     if kind == "xlsx":
-        return _named(path, read_cells(path, read_data(path)), columns, faults)
+        cells, remarks = read_cells(path, read_data(path), columns.sheet, not columns.no_header)
+        return dataclasses.replace(_named(path, cells, columns, faults), remarks=tuple(remarks))
     if kind not in ("tsv", "csv", "jsonl"):
         raise InputError(
             f"{path}: give a table whose name ends in .tsv, .csv, .jsonl or .xlsx (or in one of these and .gz)"
