@@ -113,7 +113,7 @@ def bag_of_words():
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    from txl_tf.data.tasks.table_files import Columns
+    from txl_tf.data.tables.columns import Columns
     from txl_tf.data.tasks.tables import read_table
 
     names = Columns(text_column=FLAGS.text_column)

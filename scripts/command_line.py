@@ -13,7 +13,7 @@ from flag_help import place
 
 from serving import terminal
 from txl_tf import families
-from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig

@@ -164,13 +164,13 @@ def read_prompts():
     """The objects in the lines of --prompts_jsonl, each with a prompt."""
     if FLAGS.beam_size:
         raise InputError(f"--beam_size={FLAGS.beam_size} is for a single prompt: omit it, or give --prompt")
-    from txl_tf.data.tasks.table_files import read_file_text
+    from txl_tf.data.tables.forms import read_text
     from txl_tf.errors import Faults
     from txl_tf.storage.strict_json import check_record, parse_json
     from txl_tf.storage.surrogates import whole
 
     path, faults, records = FLAGS.prompts_jsonl, Faults(FLAGS.prompts_jsonl), []
-    for i, line in enumerate(read_file_text(path).split("\n"), 1):
+    for i, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             where, remedy = f"{path}, line {i}", 'a line is {"prompt": ".."} or a JSON string'
             with faults.noted(i):

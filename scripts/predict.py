@@ -45,8 +45,8 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf import families
+from txl_tf.data.tables.columns import Columns, table_columns
 from txl_tf.data.tables.results import as_columns, is_table, require_room, write_results
-from txl_tf.data.tasks.table_files import Columns, table_columns
 from txl_tf.errors import InputError
 from txl_tf.metrics.results import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES

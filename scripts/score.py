@@ -31,8 +31,9 @@ from command_line import (
 )
 from flag_help import require_flags
 
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.forms import kind_of
 from txl_tf.data.tables.results import KINDS, is_table, require_room, write_results
-from txl_tf.data.tasks.table_files import Columns, kind_of
 from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
 

@@ -20,9 +20,9 @@ import keras
 
 from txl_tf import families
 from txl_tf.data.manifest import load_corpus
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.frames import is_frame, refuse_paths, table_of, with_predictions
 from txl_tf.data.tables.results import as_columns
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError

@@ -19,9 +19,9 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.tables import held_out
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExamplePlan
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
@@ -133,7 +133,7 @@ class Finetuner:
             identity["spec"],
             identity["sha256"],
             data_dir=os.path.dirname(train_file),
-            columns=columns if fine_tuning.tables else None,
+            columns=columns,
         )
         config = config.fit_to_pretrained(pretrained, train_set)
         chosen = _chosen(config, train_set.learned)

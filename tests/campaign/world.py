@@ -21,7 +21,7 @@ from published_reference import Sizes, tf_tensors, torch_tensors
 from txl_tf import families
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
-from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.export import export_trained

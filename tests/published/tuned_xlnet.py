@@ -13,8 +13,8 @@ import sys
 import numpy as np
 
 from txl_tf import families
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.examples import ExamplePlan
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.tasks.task_evaluator import TaskReader
 from txl_tf.published.exporting import export_checkpoint

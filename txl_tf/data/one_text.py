@@ -9,7 +9,7 @@ from typing import Any
 
 from txl_tf.data import records
 from txl_tf.data.manifest import Corpus, Split
-from txl_tf.data.tasks.table_files import read_file_text
+from txl_tf.data.tables.forms import read_text
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 
@@ -23,7 +23,7 @@ def corpus_of_text(path: str, vocabulary: Vocabulary, identity: Mapping[str, Any
     `path` is local or gs:// and may end in .gz; `identity` is the model's `vocabulary_identity`. InputError if the file
     cannot be read or has fewer than two tokens; errors from the block also name the file.
     """
-    text = read_file_text(path)
+    text = read_text(path)
     ids = vocabulary.encode(text)
     if len(ids) < 2:
         raise InputError(f"{path} has {len(ids)} tokens: a text to evaluate on needs two or more")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from txl_tf.data.manifest import Corpus
+    from txl_tf.data.tables.columns import Columns
     from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
-    from txl_tf.data.tasks.table_files import Columns
     from txl_tf.metrics.results import TaskResults
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
 

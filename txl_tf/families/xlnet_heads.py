@@ -15,7 +15,7 @@ _of_sequences = functools.partial(
     FineTuning, model=lazy("models.xlnet.with_head:XLNetWithLogits"), head="xlnet_with_logits/head/"
 )
 _of_tables = functools.partial(
-    _of_sequences, read=lazy("data.tasks.tables:read_table"), rows=lazy("data.tasks.tables:text_rows"), tables=True
+    _of_sequences, read=lazy("data.tasks.tables:read_classes"), rows=lazy("data.tasks.tables:text_rows"), tables=True
 )
 
 
@@ -88,7 +88,7 @@ HEADS: dict[str, FineTuning] = {
     "multi_label": _of_tables(
         config=head_config.XLNetMultiLabelConfig,
         **_learned_by("sequences:MultiLabel"),
-        read=lazy("data.tasks.tables:read_label_sets"),
+        read=lazy("data.tasks.label_sets:read_label_sets"),
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
         criterion="micro_f1",

@@ -30,8 +30,8 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
+from txl_tf.data.tables.columns import COLUMNS_FILE
 from txl_tf.data.tasks.corpus import TaskCorpus
-from txl_tf.data.tasks.table_files import COLUMNS_FILE
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError

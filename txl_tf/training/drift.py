@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.data.tasks.table_files import COLUMNS_FILE
+from txl_tf.data.tables.columns import COLUMNS_FILE
 from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files

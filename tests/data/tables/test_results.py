@@ -16,7 +16,6 @@ from txl_tf.data.tables.results import as_columns, is_table, require_room, with_
 from txl_tf.data.tasks.questions import with_found
 from txl_tf.data.tasks.race import RaceQuestion
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad, SquadQuestion
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import Row, TableRows, read_table
 from txl_tf.errors import InputError
 

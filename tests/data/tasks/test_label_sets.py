@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.tasks.table_files import Columns
-from txl_tf.data.tasks.tables import frequencies, label_matrix, read_label_sets, set_names
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tasks.label_sets import read_label_sets
+from txl_tf.data.tasks.tables import frequencies, label_matrix, set_names
 from txl_tf.errors import FaultsError, InputError
 
 

@@ -55,10 +55,10 @@ ANSWER = ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0)
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ((), 7, r"squad\.json must be a JSON object"),
+        ((), 7, r"squad\.json, line 1 must be a JSON object"),
         ((), [], "there are no questions"),
-        (("data",), None, "'data' must be a list"),
-        (("data", 0), "x", r"data\[0\] must be a JSON object"),
+        (("data",), None, "line 1 has no 'paragraphs'"),
+        (("data", 0), "x", r"entry 1 must be a JSON object"),
         (("data", 0, "paragraphs", 0, "context"), " ", r"data\[0\]\.paragraphs\[0\]\.context must not be empty"),
         ((*QUESTION, "id"), True, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: 'id' must be a text or an integer, not True"),
         ((*QUESTION, "id"), "a", r"qas\[1\]\.id is 'a', the same as data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"),
@@ -80,12 +80,12 @@ def test_what_is_wrong_is_named(read, place, value, message):
         node[place[-1]] = value
     else:
         content = value
-    with pytest.raises(InputError, match=rf"{message}.*: give a file in SQuAD's format"):
+    with pytest.raises(InputError, match=rf"{message}.*: (give a file in SQuAD's format|correct it)"):
         read(content)
 
 
 def test_a_file_that_is_not_json(read):
-    with pytest.raises(InputError, match=r"squad\.json is not JSON .* give a file in SQuAD's format"):
+    with pytest.raises(InputError, match=r"squad\.json is not JSON .* give a JSON object in each line"):
         read("{'a'")
 
 

@@ -5,8 +5,8 @@ import random_xlnet
 import tagged_files
 import tensorflow as tf
 
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.examples import ExamplePlan
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tagged.examples import MARKS, NOTHING, tagged_examples
 from txl_tf.data.tasks.tagged.files import read_tagged, tagged_rows
 from txl_tf.data.tasks.tagged.words import word_places, word_places_tensor

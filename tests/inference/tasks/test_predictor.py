@@ -13,9 +13,9 @@ import tensorflow as tf
 import tuned_models
 
 import txl_tf
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.layout import lay_out
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.tasks.task_evaluator import no_better

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.data.tables.results import new_names
-from txl_tf.data.tasks.table_files import Table, refuse_twice
+from txl_tf.data.tables.table import Table, refuse_twice
 from txl_tf.errors import InputError
 
 

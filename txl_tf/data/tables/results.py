@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txl_tf.data.tables import workbooks
-from txl_tf.data.tasks.table_files import Columns, Table, kind_of, read_data, read_rows
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.encodings import read_data
+from txl_tf.data.tables.forms import kind_of, read_rows
+from txl_tf.data.tables.table import Table
 from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.storage.local_files import functions_for
 

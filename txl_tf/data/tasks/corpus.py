@@ -7,8 +7,8 @@ import functools
 import hashlib
 from typing import Any
 
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.examples import ExampleSet
-from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 
 

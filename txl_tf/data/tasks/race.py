@@ -1,7 +1,7 @@
-"""Multiple choice: RACE's folders, or JSON lines.
+"""Multiple choice: questions about an article, each with its options.
 
-RACE has a JSON file for each article: {"article": .., "questions": [..], "options": [[..], ..], "answers": ["A", ..]}.
-A line of JSON has one question: {"article": .., "question": .., "options": [..], "answer": 0 or "A"}.
+RACE has an object for each article: {"article": .., "questions": [..], "options": [[..], ..], "answers": ["A", ..]}.
+Other rows have one question: {"article": .., "question": .., "options": [..], "answer": 0 or "A"}.
 One error lists all faults of a file or folder.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from txl_tf.counted import counted
-from txl_tf.data.tasks.table_files import Columns, json_lines, read_file_text
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.forms import read_rows
+from txl_tf.data.tables.table import Table
 from txl_tf.errors import Faults, InputError
-from txl_tf.storage.local_files import functions_for
-from txl_tf.storage.strict_json import check_record, parse_json
 from txl_tf.storage.surrogates import whole
 
 
@@ -37,29 +37,39 @@ class RaceQuestion:
         return [f"{self.question} {option}" for option in self.options]
 
 
-def read_race(path: str, columns: Columns | None = None, answered: bool = True) -> list[RaceQuestion]:
-    """The questions of a folder and its sub-folders, or of a .jsonl or .jsonl.gz file, in the order of files' names.
+class Questions(list[RaceQuestion]):
+    """The questions of a file or folder; `understood` says what it was taken for."""
 
-    `columns` give the encoding; `answered`: whether every question must have an answer.
+    understood: str = ""
+
+
+def read_race(path: str | Table, columns: Columns | None = None, answered: bool = True) -> Questions:
+    """The questions of a file, or of RACE's folders: rows with a question each, or with all questions of an article.
+
+    `columns` say how the file is read; `answered`: whether every question must have an answer.
 
     Raises:
         InputError: columns of a table are named, nothing can be read, a question lacks something, or the numbers of
             options differ. If there are several faults, it is a FaultsError with all of them.
     """
-    columns, faults, found = columns or Columns(), Faults(path), []
-    columns.require_no_table("RACE's folders or JSON lines")
-    if functions_for(path).isdir(path):
-        questions = _folder(path, answered, columns.encoding, faults)
-    else:
-        lines = json_lines(path, read_file_text(path, columns.encoding), faults)
-        questions = ((line, value, f"{path}, line {line}") for line, value in lines)
-    for line, value, where in questions:
+    columns, faults, found = columns or Columns(), Faults(path if isinstance(path, str) else path.name), Questions()
+    columns.refuse_names("multiple choice reads article, question, options and answer")
+    table = read_rows(path, columns, faults, answered)
+    for line, values in table.rows:
+        where = table.where(line)
         with faults.noted(line):
-            found.append(_question(value, where, answered))
+            if "questions" not in values:
+                found.append(_question(values, where, answered))
+                continue
+            for i, one in enumerate(_questions_of(values, where, answered), 1):
+                with faults.noted(line):
+                    found.append(_question(one, f"{where}, question {i}", answered))
     faults.raise_any()
     if not found:
-        raise InputError(f"{path} has no questions: give RACE's folder (train, dev, test) or JSON lines")
-    return _with_equal_options(found)
+        raise InputError(f"{table.name} has no questions: give RACE's folder (train, dev, test) or JSON lines")
+    found.understood = table.understood(counted(len(found), "question"))
+    _with_equal_options(found)
+    return found
 
 
 def question_rows(values: Sequence[dict[str, Any]]) -> list[RaceQuestion]:
@@ -85,18 +95,6 @@ def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
     return found
 
 
-def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """The questions of a folder, in its order, and their places."""
-    for folder, files in sorted((folder.rstrip("/"), files) for folder, _, files in functions_for(path).walk(path)):
-        for name in sorted((name for name in files if name.endswith((".txt", ".json"))), key=_numbered):
-            file, questions = f"{folder}/{name}", []
-            with faults.noted():
-                value = parse_json(read_file_text(file, encoding), file, "copy it again")
-                questions = _questions_of(check_record(value, file, {}, "copy it again"), file, answered)
-            for i, one in enumerate(questions, 1):
-                yield 0, one, f"{file}, question {i}"
-
-
 def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:
     """The questions of one of RACE's files, in the form of a line of JSON."""
     columns = {"question": "questions", "options": "options", "answer": "answers"}
@@ -113,12 +111,6 @@ def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict
         raise InputError(f"{file}: its lists {', '.join(columns.values())} have different lengths")
     rows = zip(*lists.values(), strict=True)
     return [{"article": value.get("article")} | dict(zip(lists, row, strict=True)) for row in rows]
-
-
-def _numbered(name: str) -> tuple[int, str]:
-    """RACE's files are named by numbers."""
-    stem = name.rsplit(".", 1)[0]
-    return (int(stem), name) if stem.isdecimal() else (-1, name)
 
 
 def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:

@@ -1,18 +1,25 @@
-"""Questions about texts, in the JSON format of SQuAD 1.1 and 2.0, or as a flat list of questions with their contexts.
+"""Questions about texts: articles in SQuAD's format, paragraphs, or rows with a question and its context each.
 
-A flat list is what Hugging Face's datasets write: {"question": .., "context": .., "answers": {"text": [..],
-"answer_start": [..]}}, where empty lists mean no answer. One error lists all faults of a file.
+Rows are what Hugging Face's datasets write: {"question": .., "context": .., "answers": {"text": [..], "answer_start":
+[..]}}, where empty lists mean no answer; a table has the columns answer and answer_start. Null stands for a missing
+value. One error lists all faults of a file.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txl_tf.data.tasks.table_files import Columns, read_file_text
+from txl_tf.counted import counted
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.forms import read_rows
+from txl_tf.data.tables.table import Table
 from txl_tf.errors import Faults, InputError
-from txl_tf.storage.strict_json import Fields, check_record, parse_json
+from txl_tf.storage.strict_json import Fields, check_record
 from txl_tf.storage.surrogates import whole
 
 _REMEDY = "give a file in SQuAD's format"
@@ -60,9 +67,10 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Squad:
-    """The paragraphs of a file, in its order."""
+    """The paragraphs of a file, in its order; `understood` says what it was taken for."""
 
     paragraphs: tuple[Paragraph, ...]
+    understood: str = dataclasses.field(default="", compare=False)
 
     @property
     def questions(self) -> list[SquadQuestion]:
@@ -75,38 +83,46 @@ class Squad:
         return tuple(one.entry for question in self.questions for one in question.answers if one.start is None)
 
 
-def read_squad(path: str, columns: Columns | None = None, labelled: bool = True) -> Squad:
-    """The questions of a file in the format of SQuAD 1.1 or 2.0, or of a flat list.
+def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool = True) -> Squad:
+    """The questions of a file: of articles with paragraphs, of paragraphs with `qas`, or of rows with a question each.
 
     An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
     An id may be a number; a question without one gets its number in the file, from 1 on.
 
-    `columns` give the encoding; `labelled`: whether each question must have an answer, or be marked as impossible.
+    `columns` say how the file is read; `labelled`: whether each question must have an answer, or be marked as
+    impossible.
 
     Raises:
-        InputError: columns of a table are named, not JSON, or not of this format; names the place in the file. If there
-            are several faults, it is a FaultsError with all of them.
+        InputError: columns of a table are named, the file cannot be read, or a row is not of this format; names the
+            place in the file. If there are several faults, it is a FaultsError with all of them.
     """
-    columns, faults = columns or Columns(), Faults(path)
-    columns.require_no_table("files in SQuAD's format")
-    reader = _SquadParser(path, labelled, faults)
-    top = parse_json(read_file_text(path, columns.encoding), path, _REMEDY)
-    top = {"data": top} if isinstance(top, list) else reader.record(top, "", {"data": list})
-    paragraphs = []
-    for article, place in reader.records(top, "data", "", {}):
-        with faults.noted():
-            if "context" in article:
-                paragraphs.append(reader.flat(article, place))
+    columns, faults = columns or Columns(), Faults(path if isinstance(path, str) else path.name)
+    columns.refuse_names("answering reads question, context and answers")
+    table = read_rows(path, columns, faults, labelled)
+    reader, paragraphs = _SquadParser(table.name, labelled, faults), []
+    for line, row in table.rows:
+        place = f"data[{line - 1}]" if table.unit == "entry" else f"{table.unit} {line}"
+        values = _without_nulls(row)
+        with faults.noted(line):
+            if "qas" in values:
+                paragraphs.append(reader.paragraph(reader.record(values, place, _PARAGRAPH), place))
+            elif "context" in values or "question" in values:
+                paragraphs.append(reader.flat(values, place))
             else:
-                reader.record(article, place, {"paragraphs": list})
-                fields: Fields = {"context": str, "qas": list}
-                for paragraph, own in reader.records(article, "paragraphs", f"{place}.", fields):
-                    with faults.noted():
+                reader.record(values, place, {"paragraphs": list})
+                for paragraph, own in reader.records(values, "paragraphs", f"{place}.", _PARAGRAPH):
+                    with faults.noted(line):
                         paragraphs.append(reader.paragraph(paragraph, own))
     faults.raise_any()
     if not reader.places:
-        raise InputError(f"{path}: there are no questions: {_REMEDY}")
-    return Squad(tuple(paragraphs))
+        raise InputError(f"{table.name}: there are no questions: {_REMEDY}")
+    squad = Squad(tuple(paragraphs))
+    without = sum(question.impossible for question in squad.questions)
+    parts = [counted(len(reader.places), "question"), *([f"{without:,} without an answer"] if without else [])]
+    return dataclasses.replace(squad, understood=table.understood(*parts))
+
+
+_PARAGRAPH: Fields = {"context": str, "qas": list}
 
 
 def asked(values: Sequence[Mapping[str, str]]) -> Squad:
@@ -143,8 +159,7 @@ class _SquadParser:
         for i, value in enumerate(record[name]):
             own = f"{place}{name}[{i}]"
             with self._faults.noted():
-                self.record(value, own, fields)
-                yield value, own
+                yield self.record(_without_nulls(value), own, fields), own
 
     def paragraph(self, record: dict[str, Any], place: str) -> Paragraph:
         """A paragraph and its questions."""
@@ -159,6 +174,11 @@ class _SquadParser:
         self.record(record, place, {"context": str, "question": str})
         known = dict(record)
         answers = record.get("answers")
+        if isinstance(answers, str):
+            answers = self._written(answers, place)
+        if "answer" in record or "answer_start" in record:
+            known["answers"] = self._of_cells(record, place)
+            known.setdefault("is_impossible", not known["answers"])
         if isinstance(answers, dict):
             self.record(answers, f"{place}.answers", {"text": list, "answer_start": list})
             if len(answers["text"]) != len(answers["answer_start"]):
@@ -168,6 +188,26 @@ class _SquadParser:
             if not known["answers"]:
                 known.setdefault("is_impossible", True)
         return Paragraph(self._context(record, place), (self._question(known, place, record["context"]),))
+
+    def _written(self, text: str, place: str) -> Any:
+        """The answers in a cell of a table, where programs write Python's dicts and NumPy's arrays."""
+        plain = re.sub(r"array\((\[.*?\])(?:, dtype=\w+)?\)", r"\1", text, flags=re.DOTALL)
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                return parse(plain)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+        raise self._error(f"{place}.answers is the text {text[:40]!r}: give the columns answer and answer_start")
+
+    def _of_cells(self, record: dict[str, Any], place: str) -> list[dict[str, Any]]:
+        """The answers in the columns answer and answer_start of a table; -1 for a start that is not known."""
+        text, start = record.get("answer", ""), record.get("answer_start", -1)
+        if not str(text).strip():
+            return []
+        try:
+            return [{"text": str(text), "answer_start": int(float(start))}]
+        except (TypeError, ValueError, OverflowError):
+            raise self._error(f"{place}.answer_start is {start!r}, not a number") from None
 
     def _context(self, record: dict[str, Any], place: str) -> str:
         if not record["context"].strip():
@@ -197,7 +237,7 @@ class _SquadParser:
         fields: Fields = {"text": str, "answer_start": int}
         for i, answer in enumerate(given):
             own = f"{place}.answers[{i}]"
-            start = self.record(answer, own, fields)["answer_start"]
+            start = self.record(_without_nulls(answer), own, fields)["answer_start"]
             if not answer["text"].strip():
                 raise self._error(f"{own}.text must not be empty")
             there = start >= 0 and text.startswith(answer["text"], start)
@@ -210,6 +250,13 @@ class _SquadParser:
 
     def _error(self, what: str) -> InputError:
         return InputError(f"{self._path}: {what}: {_REMEDY}")
+
+
+def _without_nulls(value: Any) -> Any:
+    """An object without the fields that are null or NaN."""
+    if not isinstance(value, dict):
+        return value
+    return {name: one for name, one in value.items() if one is not None and one == one}
 
 
 def _stands_for_none(answer: Any) -> bool:

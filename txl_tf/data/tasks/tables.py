@@ -1,4 +1,4 @@
-"""Tables of labelled texts: TSV, CSV and JSON lines, gzipped or not, as rows with labels.
+"""Tables of labelled texts as rows with labels.
 
 A row that cannot be used is a fault, with file and line. One error lists all faults of a file.
 """
@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from txl_tf.counted import counted
-from txl_tf.data.tasks.table_files import Columns, Table, near_name, read_rows
+from txl_tf.data.tables.columns import Columns, near_name
+from txl_tf.data.tables.forms import read_rows
+from txl_tf.data.tables.table import Table
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 
@@ -42,41 +44,46 @@ class TableRows(list[Row]):
 
     Attributes:
         remarks: notes about them for the user, as sentences.
+        understood: what the file was taken for.
         label_sets: whether a label is a JSON list of labels.
     """
 
     remarks: tuple[str, ...] = ()
-    label_sets = False
+    understood: str = ""
+    label_sets: bool = False
 
 
-ReadLabel = Callable[[dict[str, Any], str, str, bool], str]
-"""(values of a row, column of the label, where the row stands, whether it must have a label) -> the label."""
+LabelReader = Callable[[dict[str, Any], str], str]
+"""(values of a row, where it stands) -> its label."""
 
 
 def read_table(
-    path: str | Table, columns: Columns, labelled: bool = True, read_label: ReadLabel | None = None
+    path: str | Table,
+    columns: Columns,
+    labelled: bool = True,
+    label_reader: Callable[[Table, Columns, bool], LabelReader] | None = None,
 ) -> TableRows:
-    """The rows of a file that `read_rows` can read, or of a Table, whose lines are called rows.
+    """The rows of a file that `read_rows` can read, or of a Table.
 
     Rows without any content are skipped, and the remarks count them.
 
     Args:
         labelled: whether every row must have a label; if not, a missing label is "".
-        read_label: how a label is read; None: as one class or number.
+        label_reader: what reads a label, made for the whole table; None: a label is one class or number.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If
             several rows do, it is a FaultsError with all of them.
     """
-    name, unit = (path, "line") if isinstance(path, str) else ("the table", "row")
-    faults = Faults(name)
-    table = read_rows(path, columns, faults)
+    faults = Faults(path if isinstance(path, str) else path.name)
+    table = read_rows(path, columns, faults, labelled)
+    read_label = (label_reader or _one_label)(table, columns, labelled)
     _require_columns(table, columns, labelled)
     rows, without_text = TableRows(), []
     for line, values in table.rows:
-        where = f"{name}, {unit} {line}"
+        where = table.where(line)
         with faults.noted(line):
-            text = _value(values, columns.text_column, where, not columns.skip_empty)
+            text = text_in(values, columns.text_column, where, not columns.skip_empty)
             if not text.strip():
                 if columns.skip_empty:
                     without_text.append(line)
@@ -85,13 +92,24 @@ def read_table(
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
-            label = (read_label or _label)(values, columns.label_column, where, labelled)
-            rows.append(Row(text, _value(values, columns.text_b_column, where), label, where))
+            rows.append(Row(text, text_in(values, columns.text_b_column, where), read_label(values, where), where))
     faults.raise_any()
     if not rows:
-        raise InputError(f"{name} has no rows")
+        raise InputError(f"{table.name} has no rows")
     found = ((table.empty, "any content"), (without_text, "text"))
     rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
+    texts = [f"text in {columns.text_column!r}"]
+    texts += [f"second text in {columns.text_b_column!r}"] if columns.text_b_column in table.names else []
+    labels = [f"label in {columns.label_column!r}"] if labelled and columns.label_column in table.names else []
+    rows.understood = f"{', '.join([table.form, *texts, *labels, *table.remarks])}: {counted(len(rows), 'row')}"
+    return rows
+
+
+def read_classes(path: str | Table, columns: Columns, labelled: bool = True) -> TableRows:
+    """A table whose labels are classes, as `read_table`."""
+    rows = read_table(path, columns, labelled)
+    if labelled:
+        rows.understood += f", {counted(len(label_names(rows)), 'class', 'classes')}"
     return rows
 
 
@@ -99,33 +117,8 @@ def read_scored(path: str | Table, columns: Columns, labelled: bool = True) -> T
     """A table whose labels are numbers, as `read_table`; a label that is none raises InputError, too."""
     rows = read_table(path, columns, labelled)
     if labelled:
-        scores(rows)
-    return rows
-
-
-def read_label_sets(path: str, columns: Columns, labelled: bool = True) -> TableRows:
-    """A table whose rows have any number of labels, as `read_table`: a list in JSON lines, or a cell with a separator.
-
-    A row keeps its labels as a JSON list, in order and without repetitions.
-    """
-
-    def labels(values: dict[str, Any], column: str, where: str, labelled: bool) -> str:
-        found = values.get(column, [] if not labelled else None)
-        if isinstance(found, str):
-            found = found.split(columns.label_separator)
-        elif column in values and (found is None or found != found):  # an empty cell of a table: no labels
-            found = []
-        if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
-            if not labelled:
-                return "[]"
-            raise InputError(
-                f"{where} has {json.dumps(found)[:40]} in column {column!r}: give its labels as a list of texts, or as "
-                f"one text with {columns.label_separator!r} between them"
-            )
-        return json.dumps(sorted({label.strip() for label in found} - {""}), ensure_ascii=False)
-
-    rows = read_table(path, columns, labelled, labels)
-    rows.label_sets = True
+        found = scores(rows)
+        rows.understood += f", scores from {found.min():g} to {found.max():g}"
     return rows
 
 
@@ -277,7 +270,7 @@ def _likeness(label: str) -> Hashable:
     return plain
 
 
-def _value(values: dict[str, Any], column: str, where: str, needed: bool = False) -> str:
+def text_in(values: dict[str, Any], column: str, where: str, needed: bool = False) -> str:
     """The text in a column; "" if there is none: it is null or NaN, or the column is missing and not needed."""
     if needed and column not in values:
         shown = ", ".join(map(repr, values))
@@ -290,23 +283,41 @@ def _value(values: dict[str, Any], column: str, where: str, needed: bool = False
     return str(value)
 
 
-def _label(values: dict[str, Any], column: str, where: str, labelled: bool) -> str:
-    """The label in a column, true and false by these names; "" if there is none, and none is needed."""
-    value = values.get(column)
-    if not labelled:
-        return str(value).strip() if isinstance(value, (str, int, float)) else ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        raise InputError(
-            f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
-        )
-    if str(value).strip().lower() == "nan":
-        raise InputError(
-            f"{where} has the label {str(value).strip()!r}, which stands for a missing value: correct it or remove the "
-            "row"
-        )
-    label = _value(values, column, where, True).strip()
-    if not label:
-        raise InputError(f"{where} has no label in column {column!r}: remove the row or correct it")
-    return label
+def _one_label(table: Table, columns: Columns, labelled: bool) -> LabelReader:
+    """What reads the one label of a row, true and false by these names; "" if there is none, and none is needed."""
+    names, column = columns.named_labels, columns.label_column
+
+    def read(values: dict[str, Any], where: str) -> str:
+        value = values.get(column)
+        if not labelled:
+            return str(value).strip() if isinstance(value, (str, int, float)) else ""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list):
+            raise InputError(
+                f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
+            )
+        if str(value).strip().lower() == "nan":
+            raise InputError(
+                f"{where} has the label {str(value).strip()!r}, which stands for a missing value: correct it or remove "
+                "the row"
+            )
+        label = text_in(values, column, where, True).strip()
+        if not label:
+            raise InputError(f"{where} has no label in column {column!r}: remove the row or correct it")
+        return name_of(label, names, where) if names else label
+
+    return read
+
+
+def name_of(number: Any, names: Sequence[str], where: str) -> str:
+    """The name of a label or tag that is a number; InputError if there is none."""
+    try:
+        place = float(number)
+        if place >= 0 and place.is_integer():
+            return names[int(place)]
+    except (TypeError, ValueError, IndexError, OverflowError):
+        pass
+    raise InputError(
+        f"{where} has the label {str(number)[:40]!r}, but --label_names has the names of 0 to {len(names) - 1}"
+    )

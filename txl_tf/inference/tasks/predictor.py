@@ -31,8 +31,9 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.data.tables.columns import Columns, table_columns
+from txl_tf.data.tables.table import Table
 from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
-from txl_tf.data.tasks.table_files import Columns, Table, table_columns
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import TaskReader, no_better, task_result, what_to_try
@@ -171,8 +172,6 @@ class Predictor:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
         read_by = table_columns(self.trained.model_dir, columns, labelled)
-        if isinstance(path, Table) and not self._task.tables:
-            raise InputError(f"{self.config.task} reads no tables: give its inputs as a list, or a file")
         name = path if isinstance(path, str) else "the table"
         return self._predict(self._task.read(path, read_by, labelled), name, labelled, progress, read_by)
 

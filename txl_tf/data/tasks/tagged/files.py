@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
-from txl_tf.data.tasks.table_files import Columns, json_lines, read_file_text
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.forms import read_text
+from txl_tf.data.tables.json_records import json_lines
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 
@@ -52,8 +54,7 @@ def read_tagged(path: str, columns: Columns, labelled: bool = True) -> list[Tagg
     Raises:
         InputError: it cannot be read, has no texts, or a line is malformed; a FaultsError if several are.
     """
-    columns.require_no_table("files in CoNLL's format or JSON lines")
-    text, faults = read_file_text(path, columns.encoding), Faults(path)
+    text, faults = read_text(path, columns.encoding), Faults(path)
     lines = path.removesuffix(".gz").endswith(".jsonl")
     found = list((_of_json if lines else _of_conll)(path, text, labelled, faults))
     faults.raise_any()

@@ -1,0 +1,47 @@
+"""The bytes and the text of a file, whatever its encoding. Local files need no TensorFlow."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+
+from txl_tf.data.text.archives import named_damage
+from txl_tf.errors import InputError, one_line
+from txl_tf.storage.local_files import read_local
+
+
+def read_data(path: str) -> bytes:
+    """The bytes of a file, local or gs://, unpacked if its name ends in .gz; InputError if that is not possible."""
+    if "://" in path:
+        from txl_tf.storage.files import read_bytes  # here: it loads TensorFlow
+
+        data = read_bytes(path)
+    else:
+        data = read_local(path)
+    if path.endswith(".gz"):
+        with named_damage(path):
+            data = gzip.decompress(data)
+    return data
+
+
+def decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, str]:
+    """The text of a file's bytes, and its encoding, by Python's name; `remedy` ends the message of an InputError.
+
+    Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark.
+    """
+    if not encoding:
+        encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
+    try:
+        return data.decode(encoding).removeprefix("\ufeff"), encoding
+    except UnicodeError as error:
+        where, reason = path, one_line(error)
+        if isinstance(error, UnicodeDecodeError):  # some of Python's codecs do not say where
+            reason = error.reason
+            if not path.endswith(".gz"):
+                line = data[: error.start].count(b"\n") + 1
+                where += f", line {line}"
+        raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {remedy}") from error
+
+
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # first: the one of UTF-16 begins alike
+_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}

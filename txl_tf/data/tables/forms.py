@@ -1,0 +1,248 @@
+"""The forms of files: how each is told from the others, and its reader or the line that refuses it.
+
+A file's first bytes tell its form, then its content, and its name last. All commands and Python read what is listed
+here. Local files need no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import io
+import lzma
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from txl_tf.data.tables import race_folders
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.delimited import read_delimited
+from txl_tf.data.tables.encodings import decoded, read_data
+from txl_tf.data.tables.json_records import is_json, read_json
+from txl_tf.data.tables.table import Table, of_cells
+from txl_tf.data.tables.workbooks import read_cells
+from txl_tf.data.text.archives import named_damage
+from txl_tf.errors import Faults, InputError
+from txl_tf.storage.local_files import functions_for
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file to read as a table.
+
+    Attributes:
+        path, data: its name, and its content, unpacked; a folder has none.
+        columns: how it is read.
+        faults: gets the faults of single rows, which are skipped.
+        labelled: whether rows must have labels.
+        tags: the tags that are known, if rows of words are wanted; None: rows of texts are.
+    """
+
+    path: str
+    data: bytes
+    columns: Columns
+    faults: Faults
+    labelled: bool = True
+    tags: Collection[str] | None = None
+
+    @property
+    def end(self) -> str:
+        """The end of its name."""
+        return kind_of(self.path)
+
+
+Text = tuple[str, str]
+"""The text of a file, and its encoding."""
+
+
+class Form(NamedTuple):
+    """A form of files.
+
+    Attributes:
+        name: for messages, such as "a PDF".
+        begins: its first bytes; (): they do not tell it.
+        holds: bytes that a file with these first bytes also has.
+        ends: of names that say it, where content does not.
+        looks: whether a text is of this form, by its content.
+        opens: opens a packed file.
+        reads: its reader, of a Source and its Text.
+        of_text: whether it is text.
+        remedy: what to do instead, where it is not read.
+        help: what it holds, for the documentation.
+    """
+
+    name: str
+    begins: tuple[bytes, ...] = ()
+    holds: bytes = b""
+    ends: tuple[str, ...] = ()
+    looks: Callable[[Source, str], bool] | None = None
+    opens: Callable[..., Any] = open
+    reads: Callable[[Source, Text], Table] | None = None
+    of_text: bool = False
+    remedy: str = ""
+    help: str = ""
+
+
+def _workbook(source: Source, text: Text) -> Table:
+    columns = source.columns
+    cells, remarks = read_cells(source.path, source.data, columns.sheet, not columns.no_header)
+    table = of_cells(source.path, cells, columns, source.faults)
+    return dataclasses.replace(table, form="workbook", unit="line", remarks=tuple(remarks))
+
+
+def _json(source: Source, text: Text) -> Table:
+    if source.columns.no_header:
+        raise InputError(f"{source.path} has names in every line, as JSON has: omit --no_header")
+    return read_json(source.path, text[0], source.faults)
+
+
+def _delimited(usual: str) -> Callable[[Source, Text], Table]:
+    def read(source: Source, text: Text) -> Table:
+        table = read_delimited(source.path, text[0], usual, source.columns, source.faults)
+        return dataclasses.replace(table, encoding=text[1])
+
+    return read
+
+
+PACKED = (
+    Form("gzip", (b"\x1f\x8b",), ends=("gz",), opens=gzip.open),
+    Form("bzip2", (b"BZh",), ends=("bz2",), opens=bz2.open),
+    Form("xz", (b"\xfd7zXZ\0",), ends=("xz",), opens=lzma.open),
+)
+"""Packed files, which are unpacked and then read."""
+
+ARCHIVES = (
+    Form("zstd", (b"\x28\xb5\x2f\xfd",)),
+    Form("lz4", (b"\x04\x22\x4d\x18",)),
+    Form("compress (.Z)", (b"\x1f\x9d",)),
+    Form("7z", (b"7z\xbc\xaf\x27\x1c",)),
+    Form("rar", (b"Rar!",)),
+)
+"""Archives that are not read."""
+
+NOT_TEXT = (
+    Form("a PDF", (b"%PDF",), remedy="save its text or table in a form that is read, such as CSV (UTF-8)"),
+    Form("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), remedy="give a file of text"),
+    Form("RTF", (b"{\\rtf",), remedy="save it as plain text (UTF-8)"),
+)
+"""Files of other programs."""
+
+_PK, _SHEET = (b"PK\x03\x04",), "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
+_ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
+
+TABLES = (
+    Form("a workbook", _PK, b"xl/", ("xlsx",), reads=_workbook, help="rows of a sheet; row 1 has the columns' names"),
+    Form("an old workbook", (b"\xd0\xcf\x11\xe0",), ends=("xls",), remedy=_SHEET),
+    Form("an OpenDocument sheet", _PK, b"opendocument.spreadsheet", ("ods",), remedy=_SHEET),
+    _ZIP,
+    Form(
+        "Parquet",
+        (b"PAR1",),
+        ends=("parquet",),
+        remedy="convert it to JSON lines, in Python with pandas.read_parquet(OLD).to_json(NEW, orient='records', "
+        "lines=True)",
+    ),
+    Form(
+        "JSON",
+        ends=("json", "jsonl", "ndjson"),
+        looks=lambda source, text: is_json(text),
+        reads=_json,
+        of_text=True,
+        help="an object in each line, one list of objects, or an object whose `data` is such a list",
+    ),
+    Form(
+        "TSV",
+        ends=("tsv", "tab"),
+        reads=_delimited("\t"),
+        of_text=True,
+        help="columns between tabs, without quotes; line 1 has their names",
+    ),
+    Form(
+        "CSV",
+        ends=("csv",),
+        reads=_delimited(","),
+        of_text=True,
+        help="columns between commas, semicolons, tabs or |, with quotes; line 1 has their names",
+    ),
+)
+"""Files of rows, in the order in which their content is tried."""
+
+ENDS = tuple(end for form in TABLES if form.reads for end in form.ends)
+"""The ends of the names of tables that are read."""
+
+
+def kind_of(path: str) -> str:
+    """The end of a file's name in small letters, without the end of a packed file: csv, tsv, jsonl, xlsx or another."""
+    name = path.lower()
+    for form in PACKED:
+        name = name.removesuffix(f".{form.ends[0]}")
+    return name.rpartition(".")[2]
+
+
+def begins_like(data: bytes, *groups: tuple[Form, ...]) -> Form | None:
+    """The form among these that a file's first bytes tell."""
+    forms = (form for group in groups for form in group)
+    return next((form for form in forms if form.begins and data.startswith(form.begins) and form.holds in data), None)
+
+
+def read_rows(
+    path: str | Table, columns: Columns, faults: Faults, labelled: bool = True, tags: Collection[str] | None = None
+) -> Table:
+    """The rows of a file or folder, or of a Table.
+
+    Args:
+        path: local or gs://, packed or not.
+        columns: how it is read.
+        faults: gets the faults of single rows, which are skipped.
+        labelled, tags: as in Source.
+
+    Raises:
+        InputError: the file cannot be read, or has a form that is not read.
+    """
+    if isinstance(path, Table):
+        return path
+    if functions_for(path).isdir(path):
+        return race_folders.read_folder(path, columns, faults)
+    data = _unpacked(path)
+    source = Source(path, data, columns, faults, labelled, tags)
+    form, text = _form_of(source)
+    if form is None:
+        ends = ", ".join(f".{end}" for end in ENDS[:-1])
+        raise InputError(f"{path}: give a table whose name ends in {ends} or .{ENDS[-1]} (or in one of these and .gz)")
+    if form.reads is None:
+        raise InputError(f"{path} is {form.name}: {form.remedy or 'unpack it'}")
+    return form.reads(source, text)
+
+
+def read_text(path: str, encoding: str = "") -> str:
+    """The text of a file, local or gs://, packed or not; InputError if that is not possible.
+
+    Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark.
+    """
+    data = _unpacked(path)
+    if form := begins_like(data, ARCHIVES, NOT_TEXT, TABLES):
+        raise InputError(f"{path} is {form.name}, not text: {form.remedy or 'save it as plain text (UTF-8)'}")
+    return decoded(path, data, encoding, "convert the file to UTF-8")[0]
+
+
+def _unpacked(path: str) -> bytes:
+    """The content of a file, unpacked if it is packed."""
+    data = read_data(path)
+    for _ in range(3):  # packed more often, it is an attack
+        if form := begins_like(data, PACKED):
+            with named_damage(path), form.opens(io.BytesIO(data)) as file:
+                data = file.read()
+    return data
+
+
+def _form_of(source: Source) -> tuple[Form | None, Text]:
+    """The form of a file, None if it is not known; and its text, if it is one."""
+    named = next((form for form in TABLES if source.end in form.ends), None)
+    told = begins_like(source.data, ARCHIVES, NOT_TEXT, TABLES)
+    if told and not (told is _ZIP and named and not named.of_text):
+        return told, ("", "")
+    if named and not named.of_text:
+        return named, ("", "")
+    remedy = "name its encoding, such as --encoding=cp1252 for many spreadsheet programs, or convert the file to UTF-8"
+    text = decoded(source.path, source.data, source.columns.encoding, remedy)
+    return next((form for form in TABLES if form.looks and form.looks(source, text[0])), named), text

@@ -1,0 +1,92 @@
+"""JSON as rows: lines of objects, or one list of objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from txl_tf.data.tables.table import Table, of_records
+from txl_tf.errors import Faults
+from txl_tf.storage.strict_json import check_record, parse_json
+
+_REMEDY = "give a JSON object in each line, or one list of objects"
+
+
+def is_json(text: str) -> bool:
+    """Whether a text begins as JSON: its first line is an object or a list of JSON, or the text as a whole is."""
+    return text.lstrip()[:1] in ("{", "[") and (_parses(_first_line(text)[0]) or _parses(text))
+
+
+def read_json(path: str, text: str, faults: Faults) -> Table:
+    """The objects of JSON lines, of one list, or of the list in the field `data` of one object, as SQuAD's files have.
+
+    spaCy's pairs [text, {"entities": ..}] become objects, and the columns that pandas writes, {name: {number: value}},
+    become rows. Lines are counted from 1 on, and so are the entries of a list.
+    """
+    if not _is_one_value(path, text):
+        return dataclasses.replace(
+            of_records(path, list(json_lines(path, text, faults))), form="JSON lines", unit="line"
+        )
+    values = parse_json(text, path, _REMEDY)
+    if isinstance(values, dict):
+        own = values.get("data")
+        values = own if isinstance(own, list) else _by_row(values)
+    found = []
+    for i, value in enumerate(values, 1):
+        with faults.noted(i):
+            found.append((i, _record(value, f"{path}, entry {i}")))
+    return dataclasses.replace(of_records(path, found), form="JSON", unit="entry")
+
+
+def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines, with their lines' numbers. Empty lines are skipped; others are faults."""
+    for i, line in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
+        if line.strip():
+            where = f"{path}, line {i}"
+            with faults.noted(i):
+                yield i, _record(parse_json(line, where, "correct the line"), where)
+
+
+def _record(value: Any, where: str) -> dict[str, Any]:
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return {"text": value[0]} | value[1]
+    return check_record(value, where, {}, "correct it")
+
+
+def _first_line(text: str) -> tuple[str, bool]:
+    """The first line with content, and whether another one follows."""
+    begin = text.lstrip()
+    line, _, rest = begin.partition("\n" if "\n" in begin else "\r")
+    return line, bool(rest.strip())
+
+
+def _is_one_value(path: str, text: str) -> bool:
+    """Whether a text is one value of JSON, and not lines of objects."""
+    line, more = _first_line(text)
+    if not _parses(line):  # one value over several lines, or a fault in the first line
+        return path.lower().removesuffix(".gz").endswith(".json") or (more and _parses(text))
+    value = None if more else json.loads(line)
+    if isinstance(value, dict):
+        return isinstance(value.get("data"), list) or _by_row(value) != [value]
+    return isinstance(value, list)
+
+
+def _by_row(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of {name: {number: value}}; any other object is one row."""
+    values = list(columns.values())
+    if not values or not all(isinstance(one, dict) and one and one.keys() == values[0].keys() for one in values):
+        return [columns]
+    numbers = list(values[0])
+    if not all(number.isdigit() for number in numbers):
+        return [columns]
+    return [{name: column[number] for name, column in columns.items()} for number in numbers]
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""A table: rows of named values, whatever file or value of Python they come from."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from txl_tf.counted import counted
+from txl_tf.data.tables.columns import Columns
+from txl_tf.errors import Faults, InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table as its file has it.
+
+    Attributes:
+        names: of the columns.
+        rows: the number of each row's line, and its values by the names of columns.
+        empty: the lines of rows without any content, which are not among `rows`.
+        header: how messages name the place of the columns' names.
+        header_line: the number of the line with the columns' names; 0: there is none.
+        separator: of the columns of a CSV or TSV file.
+        encoding: of the file, by Python's name.
+        name: of the file.
+        unit: what its rows are called: line, row or entry.
+        places: where rows stand that are not told by their number, such as the names of files in a folder.
+        form: what kind of file it is, in words.
+        remarks: what the user should know of how it was read, such as "200 comments left out".
+    """
+
+    names: list[str]
+    rows: list[tuple[int, dict[str, Any]]]
+    empty: list[int]
+    header: str
+    header_line: int = 0
+    separator: str = ","
+    encoding: str = "utf-8"
+    name: str = "the table"
+    unit: str = "row"
+    places: dict[int, str] = dataclasses.field(default_factory=dict)
+    form: str = "table"
+    remarks: tuple[str, ...] = ()
+
+    def where(self, line: int) -> str:
+        """The file and place of a row, for messages."""
+        return self.places.get(line, f"{self.name}, {self.unit} {line}")
+
+    def understood(self, *parts: str) -> str:
+        """What was understood of the file: its form, remarks, and further parts, which say what its rows hold."""
+        return ", ".join([self.form, *self.remarks]) + ": " + ", ".join(parts)
+
+
+def content(value: Any) -> bool:
+    """Whether a cell holds anything but spaces."""
+    return value is not None and (not isinstance(value, str) or bool(value.strip()))
+
+
+def of_records(path: str, records: list[tuple[int, dict[str, Any]]]) -> Table:
+    """A table of objects, each with its line; the names are all that occur."""
+    names = list(dict.fromkeys(name for _, values in records for name in values))
+    empty = {line for line, values in records if not any(map(content, values.values()))}
+    rows = [(line, values) for line, values in records if line not in empty] if empty else records
+    return Table(names, rows, sorted(empty), path, name=path)
+
+
+def refuse_twice(names: Sequence[str], header: str) -> None:
+    """Raises InputError if two columns have one name."""
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
+
+
+def of_cells(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, faults: Faults) -> Table:
+    """The values of each row by their column's name, which the first row has, or their number."""
+    empty: list[int] = []
+    names: list[str] = []
+    rows: list[tuple[int, dict[str, Any]]] = []
+    header, header_line, width = "", 0, 0
+    for line, values in cells:
+        if not any(map(content, values)):
+            empty.append(line)
+            continue
+        if not header:
+            empty.clear()
+            header = f"{path}, line {line}"
+            named = range(1, len(values) + 1) if columns.no_header else values
+            names = ["" if name is None else str(name) for name in named]  # a workbook's may be numbers or dates
+            if not "".join(names[-2:]).strip():  # empty columns, as spreadsheet programs add them
+                width = len(names)
+                while not names[-1].strip():
+                    names.pop()
+            refuse_twice(names, header)
+            if not columns.no_header:
+                header_line = line
+                continue
+        if len(values) == width and not any(map(content, values[len(names) :])):
+            values = values[: len(names)]
+        if len(values) != len(names):
+            faults.add(
+                f"{path}, line {line} has {counted(len(values), 'column')}, but {header.rpartition(', ')[2]} has "
+                f"{len(names)}{' with names' if width else ''}: correct the row",
+                line,
+            )
+        else:
+            rows.append((line, dict(zip(names, values, strict=True))))
+    last = rows[-1][0] if rows else 0
+    return Table(names, rows, [line for line in empty if line < last], header, header_line, name=path)
