@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 from txl_tf.data.tables import frames, held_out, workbooks
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.results import as_columns, is_table, require_room, with_results, write_results
 from txl_tf.data.tasks.questions import with_found
 from txl_tf.data.tasks.race import RaceQuestion

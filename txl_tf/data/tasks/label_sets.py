@@ -12,7 +12,7 @@ from typing import Any
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Table
-from txl_tf.data.tasks.tables import LabelReader, TableRows, name_of, read_table, set_names
+from txl_tf.data.tasks.tables import LabelReader, TableRows, name_of, read_table, refuse_bad_cell, set_names
 from txl_tf.errors import InputError
 
 _NUMPY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*"|\d+\.?\d*)(?:\s+|(?=\])))*\]""")
@@ -48,6 +48,7 @@ def _of_one_column(table: Table, columns: Columns, labelled: bool) -> LabelReade
     def read(values: dict[str, Any], where: str) -> str:
         if not labelled:
             return "[]"
+        refuse_bad_cell(values.get(column), where)
         found = _as_list(values[column], columns) if column in values else None
         shown = f"{where} has {json.dumps(values.get(column), default=str)[:40]} in column {column!r}"
         if found is None:
@@ -85,6 +86,7 @@ def _of_columns(table: Table, columns: Columns, labelled: bool) -> LabelReader:
 
     def read(values: dict[str, Any], where: str) -> str:
         for name in wanted:
+            refuse_bad_cell(values.get(name), where)
             if _bit(values.get(name)) is None:
                 raise InputError(
                     f"{where} has {json.dumps(values.get(name), default=str)[:40]} in column {name!r}, one of "

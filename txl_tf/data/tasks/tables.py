@@ -20,6 +20,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns, near_name
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Table
+from txl_tf.data.tables.workbooks import BadCell
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 
@@ -270,6 +271,12 @@ def _likeness(label: str) -> Hashable:
     return plain
 
 
+def refuse_bad_cell(value: Any, where: str) -> None:
+    """Raises InputError if a value is a cell that cannot be used."""
+    if isinstance(value, BadCell):
+        raise InputError(f"{where}: {value.fault}")
+
+
 def text_in(values: dict[str, Any], column: str, where: str, needed: bool = False) -> str:
     """The text in a column; "" if there is none: it is null or NaN, or the column is missing and not needed."""
     if needed and column not in values:
@@ -278,6 +285,7 @@ def text_in(values: dict[str, Any], column: str, where: str, needed: bool = Fals
     value = values.get(column)
     if value is None or value != value:
         return ""
+    refuse_bad_cell(value, where)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InputError(f"{where}: {column!r} must be a text or a number, not {json.dumps(value, default=str)[:40]}")
     return str(value)
@@ -289,7 +297,9 @@ def _one_label(table: Table, columns: Columns, labelled: bool) -> LabelReader:
 
     def read(values: dict[str, Any], where: str) -> str:
         value = values.get(column)
-        if not labelled:
+        if labelled:
+            refuse_bad_cell(value, where)
+        else:
             return str(value).strip() if isinstance(value, (str, int, float)) else ""
         if isinstance(value, bool):
             return str(value).lower()
