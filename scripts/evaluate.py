@@ -9,8 +9,7 @@ short text is read in fewer lanes than --batch_size, so that memory has an effec
 Other settings come from the model's config.json (its "eval" group). Memory can be longer than in training.
 """
 
-import functools
-import json
+import io
 import sys
 
 from absl import flags
@@ -31,6 +30,7 @@ from run_flags import refuse_foreign_flags
 from txl_tf import families
 from txl_tf.errors import InputError
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
+from txl_tf.storage.strict_json import json_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -82,7 +82,7 @@ def main(argv):
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.progress import reported
     from txl_tf.runs.model_dir import load_trained
-    from txl_tf.storage.files import require_new
+    from txl_tf.storage.files import require_new, write_result
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     if FLAGS.per_token_out:
@@ -90,7 +90,8 @@ def main(argv):
     with strategy.scope():
         trained = load_trained(given_model(), FLAGS.weights, FLAGS.checkpoint, with_given_flags, **given_precision())
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
-    record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
+    scored = []
+    record = (lambda *found: scored.append(found)) if FLAGS.per_token_out else None
 
     def evaluate(config, corpus, split, where):
         evaluator = Evaluator(config, trained.model, corpus, split, strategy, choose=True, **options)
@@ -111,7 +112,9 @@ def main(argv):
         corpus = load_corpus(FLAGS.data_dir)
         trained.require_vocabulary_of(corpus)
         result = evaluate(trained.config, corpus, FLAGS.split, f"the {FLAGS.split} text")
-    print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
+    print(json_line(result | {"step": trained.step, "weights": trained.weights}), end="", flush=True)
+    for ids, log_probs in scored:
+        write_result(FLAGS.per_token_out, tokens_table(trained.vocabulary, ids, log_probs))
 
 
 LANE = 20
@@ -135,14 +138,13 @@ def with_given_flags(config):
     return config.replace(**{group: given_flags(groups[group], only=only) for group, only in OVERRIDES.items()})
 
 
-def write_tokens(vocabulary, ids, log_probs):
-    """Writes --per_token_out: a line for each scored token, in the order of the text."""
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(FLAGS.per_token_out, "w") as file:
-        file.write("id\tlog_prob\ttoken\n")
-        for token, log_prob in zip(ids, log_probs, strict=True):
-            file.write(f"{token}\t{log_prob:.6f}\t{vocabulary.describe(token)}\n")
+def tokens_table(vocabulary, ids, log_probs):
+    """The content of --per_token_out: a line for each scored token, in the order of the text."""
+    text = io.StringIO("id\tlog_prob\ttoken\n")  # a list of all lines would take much memory
+    text.seek(0, io.SEEK_END)
+    for token, log_prob in zip(ids, log_probs, strict=True):
+        text.write(f"{token}\t{log_prob:.6f}\t{vocabulary.describe(token)}\n")
+    return text.getvalue()
 
 
 if __name__ == "__main__":

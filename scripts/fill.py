@@ -15,7 +15,6 @@ filling of ____*n: the sum over its pieces, each given the text and the pieces b
 text. With --text_file each line that is not empty is a separate text.
 """
 
-import json
 import sys
 
 from absl import flags
@@ -23,6 +22,7 @@ from command_line import define_checkpoint_flag, given_model, run
 from flag_help import require_flags
 
 from txl_tf.errors import InputError
+from txl_tf.storage.strict_json import json_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory with a trained or imported XLNet")
@@ -59,7 +59,7 @@ def main(argv):
     with progress_bar("filling", len(texts), " texts", shown=not sys.stdout.isatty()) as bar:
         for text in texts:
             for line in scored(model, text) if FLAGS.score else filled(model, text):
-                print(line)
+                print(line, end="")
             bar.update()
 
 
@@ -85,9 +85,9 @@ def filled(model, text):
         if FLAGS.json:
             found = {"text": filling.text, "fillings": filling.pieces[1::2], "ids": filling.ids.tolist()}
             found |= {"log_probs": filling.log_probs.tolist(), "total": filling.total, "order": FLAGS.order}
-            yield json.dumps(found, ensure_ascii=False)
+            yield json_line(found)
         else:
-            yield f"{filling.total:.4f}\t{filling.marked() if FLAGS.mark else filling.text}"
+            yield f"{filling.total:.4f}\t{filling.marked() if FLAGS.mark else filling.text}\n"
 
 
 def scored(model, text):
@@ -95,9 +95,9 @@ def scored(model, text):
     score = model.score(text, FLAGS.context)
     if FLAGS.json:
         found = {"text": text, "ids": score.ids.tolist(), "log_probs": score.log_probs.tolist(), "total": score.total}
-        yield json.dumps(found, ensure_ascii=False)
+        yield json_line(found)
     else:
-        yield f"{score.total:.4f}\t{text}"
+        yield f"{score.total:.4f}\t{text}\n"
 
 
 def read_texts():

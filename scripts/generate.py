@@ -12,7 +12,6 @@ An XLNet can continue texts, too, though it is not trained for that: it predicts
 tokens before it. Longer prompts give better texts.
 """
 
-import json
 import sys
 
 from absl import flags
@@ -39,7 +38,7 @@ flags.DEFINE_string(
     "prompts_jsonl",
     None,
     'a file with many prompts, instead: each line is {"prompt": ..}, or the prompt as a JSON string. Prints a line of '
-    "JSON for each, with its fields and the continuation",
+    "JSON for each, with its fields and the continuation (continuation_2 if it has such a field)",
 )
 flags.DEFINE_integer("max_tokens", 400, "tokens to generate", lower_bound=1)
 define_sampling_flags()
@@ -105,7 +104,9 @@ BATCH = 16
 
 def continue_all(model, records):
     """Prints a line of JSON for each prompt: its fields, and continuation, or with --num_samples a list of them."""
+    from txl_tf.data.tables.results import new_names
     from txl_tf.progress import progress_bar
+    from txl_tf.storage.strict_json import json_line
 
     number, at_once = FLAGS.num_samples, max(BATCH // FLAGS.num_samples, 1)
     options = {"stop": FLAGS.stop, **given_sampling()}
@@ -118,7 +119,8 @@ def continue_all(model, records):
             for i, record in enumerate(some):
                 own = found[i * number : (i + 1) * number]
                 about = {"continuation": own[0]} if number == 1 else {"continuations": own}
-                print(json.dumps(record | about, ensure_ascii=False), flush=True)
+                about = {new: about[name] for name, new in new_names(list(record), list(about)).items()}
+                print(json_line(record | about), end="", flush=True)
             bar.update(len(some))
 
 

@@ -26,8 +26,6 @@ If all predictions are alike, or no better than the most frequent class, a line 
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
-import json
-import math
 import os
 import sys
 
@@ -51,6 +49,7 @@ from txl_tf.errors import InputError
 from txl_tf.metrics.results import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
+from txl_tf.storage.strict_json import json_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
@@ -108,7 +107,7 @@ def main(argv):
     from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.progress import reported
-    from txl_tf.storage.files import require_new, write_atomically
+    from txl_tf.storage.files import require_new, write_result
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
@@ -144,31 +143,25 @@ def main(argv):
         print(found.doubt, file=sys.stderr)
     if predictor.dev_missing:
         print(predictor.dev_missing, file=sys.stderr)
+    if result := found.metrics:
+        about = {"task": predictor.config.task, "step": predictor.trained.step, "weights": predictor.trained.weights}
+        numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
+        print(json_line(about | numbers), end="", file=sys.stderr)
+    else:
+        print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
     lines = map(conll if (FLAGS.output or "").endswith(".conll") else json_line, found.predictions)
     if into_table:
         results = zip(found.rows, found.predictions, strict=True)
         results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
         write_results(FLAGS.output, FLAGS.input, found.columns, results)
     elif FLAGS.output:
-        write_atomically(FLAGS.output, "".join(lines))
+        write_result(FLAGS.output, "".join(lines))
     else:
         sys.stdout.writelines(lines)
         sys.stdout.flush()
     if FLAGS.squad_dir:
         answered = found.examples.answered(found.outputs)
         write_answers(answered, FLAGS.squad_dir, no_answer_threshold(predictor.dev))
-    if result := found.metrics:
-        about = {"task": predictor.config.task, "step": predictor.trained.step, "weights": predictor.trained.weights}
-        numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
-        numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        print(json.dumps(about | numbers), file=sys.stderr)
-    else:
-        print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
-
-
-def json_line(prediction):
-    """A prediction as a line of JSON."""
-    return json.dumps(prediction, ensure_ascii=False) + "\n"
 
 
 def conll(prediction):

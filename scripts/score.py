@@ -4,7 +4,7 @@
     python scripts/score.py --model_dir=runs/demo --input=reviews.csv --text_column=review --output=scored.csv
 
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs.
+--per_token also ids and log_probs. ppl is null for no token, or if it is above 1e308.
 An --input that ends in .csv, .tsv, .jsonl or .xlsx is a table: each text in --text_column is scored. An --output with
 such an end is then this table with the new columns tokens, total and ppl.
 The text does not include the end of its line or a byte order mark. The first token is predicted from the vocabulary's
@@ -13,7 +13,7 @@ With --nosame_length a line is read in segments of 64 tokens, from the start tok
 the memory before its segment, and its segment up to itself.
 """
 
-import json
+import contextlib
 import math
 import sys
 
@@ -36,6 +36,7 @@ from txl_tf.data.tables.forms import kind_of
 from txl_tf.data.tables.results import KINDS, is_table, require_room, write_results
 from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
+from txl_tf.storage.strict_json import json_line
 
 TABLE = ("text_column", "sheet", "no_header", "delimiter", "encoding", "skip_empty")
 """The flags for a table's form."""
@@ -81,7 +82,7 @@ def main(argv):
     from txl_tf.data.unknown import unknown_note, unknown_share
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
-    from txl_tf.storage.files import read_texts, require_new
+    from txl_tf.storage.files import make_folder_of, read_texts, require_new
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
@@ -94,6 +95,8 @@ def main(argv):
     for remark in () if rows is None else rows.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     model = LanguageModel.load(given_model(), FLAGS.checkpoint, **given_precision(), **given_reach())
+    if FLAGS.output:
+        make_folder_of(FLAGS.output)
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output and not into_table else sys.stdout
     scored_ids, results = [], {}
     with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:
@@ -104,7 +107,7 @@ def main(argv):
                     found = scored(text, score)
                     results[rows[len(results)].line] = {name: found[name] for name in SCORES}
                 else:
-                    output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
+                    output.write(json_line(scored(text, score)))
                 scored_ids.append(score.ids)
             bar.update(len(batch))
     if into_table:
@@ -117,8 +120,10 @@ def main(argv):
 
 def scored(text, score):
     """The content of the line of a text."""
-    n = len(score.ids)
-    result = {"text": text, "tokens": n, "total": score.total, "ppl": math.exp(-score.total / n) if n else None}
+    n, ppl = len(score.ids), None
+    with contextlib.suppress(OverflowError):
+        ppl = math.exp(-score.total / n) if n else None
+    result = {"text": text, "tokens": n, "total": score.total, "ppl": ppl}
     if FLAGS.per_token:
         result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
     return result

@@ -209,10 +209,10 @@ def test_plain_formulas_give_the_same_scores_and_are_no_usual_flag(model, folder
 
 
 def test_every_scored_token_is_written(model, folder):
-    flags = ["--checkpoint=best", "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile"]
+    flags = ["--checkpoint=best", "--split=valid", f"--per_token_out={folder}/new/tokens.tsv", "--nojit_compile"]
     out = run("scripts/evaluate.py", *model, *flags)
     result = json.loads(out.stdout.splitlines()[-1])
-    head, *rows = (folder / "tokens.tsv").read_text().splitlines()
+    head, *rows = (folder / "new" / "tokens.tsv").read_text().splitlines()
     assert (head, len(rows)) == ("id\tlog_prob\ttoken", result["tokens"])
     total = sum(float(row.split("\t")[1]) for row in rows)
     assert -total / len(rows) == pytest.approx(result["loss"], abs=1e-4)

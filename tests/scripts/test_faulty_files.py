@@ -108,6 +108,16 @@ def test_predict_reads_what_a_spreadsheet_program_writes(tuned, tmp_path):
     ]
 
 
+def test_lines_of_json_with_nan_become_lines_of_json(tuned, tmp_path):
+    """Python reads NaN, which is not JSON."""
+    (tmp_path / "t.jsonl").write_text('{"text": "the River", "size": NaN, "more": [Infinity]}\n')
+    files = [f"--input={tmp_path}/t.jsonl", f"--output={tmp_path}/o.jsonl"]
+    done = processes.run(["scripts/predict.py", f"--model_dir={tuned}/texts", *files], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "o.jsonl").read_text(), parse_constant=pytest.fail)
+    assert found["size"] is None and found["more"] == [None] and found["prediction"] in ("bad", "good")
+
+
 def test_half_an_emoji_is_the_replacement_character_and_said_once(tuned, tmp_path):
     file = tmp_path / "t.jsonl"
     file.write_text('{"text": "the River \\ud83d"}\n{"text": "so \\ud83d", "text_b": null, "label": null}\n')

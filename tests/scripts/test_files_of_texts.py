@@ -49,12 +49,15 @@ def test_a_text_is_evaluated_without_a_corpus(model, tmp_path):
 def test_many_prompts_are_continued(model, tmp_path):
     prompts = ["line 1", "no", "", "line 1"]
     lines = [{"prompt": prompt, "id": i} for i, prompt in enumerate(prompts[:3])] + [prompts[3]]
+    lines[2] |= {"continuation": "own", "number": math.nan}
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     flags = [f"--prompts_jsonl={tmp_path}/p.jsonl", "--max_tokens=6", "--seed=5"]
     done = run("generate", *flags)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = model.generate(prompts, 6, seed=[5] * 4)
+    assert found[2].pop("continuation") == "own" and found[2].pop("number") is None
+    found[2]["continuation"] = found[2].pop("continuation_2")
     assert [line["continuation"] for line in found] == wanted and wanted[0] == wanted[3]
     assert [(line["prompt"], line.get("id")) for line in found] == list(zip(prompts, (0, 1, 2, None), strict=True))
     found = [json.loads(line) for line in run("generate", *flags, "--num_samples=2").stdout.splitlines()]
@@ -65,6 +68,21 @@ def test_many_prompts_are_continued(model, tmp_path):
     assert done.returncode and "bad.jsonl, line 1" in done.stderr and "bad.jsonl, line 2" in done.stderr
     for more, said in ((["--prompt=a"], "one of --prompt, --prompt_file"), (["--beam_size=2"], "--beam_size=2 is for")):
         assert said in run("generate", *flags, *more).stderr
+
+
+def test_a_text_of_no_likelihood_has_no_perplexity(tmp_path):
+    """exp(1,000) is too large for a float; and the folder of --output is made."""
+    (tmp_path / "t.txt").write_text("a\n")
+    flags = [f"--model_dir={PLAIN}", f"--input={tmp_path}/t.txt", f"--output={tmp_path}/new/folder/o.jsonl"]
+    program = (
+        "import runpy, sys; from txl_tf.inference.causal import language_model as module; "
+        "module.LanguageModel.score = lambda self, texts: [module.Score([1], [-1e3], -1e3) for _ in texts]; "
+        f"sys.argv = {['score.py', *flags]!r}; runpy.run_path('scripts/score.py', run_name='__main__')"
+    )
+    done = run_command(["-c", f"import sys; sys.path.insert(0, 'scripts'); {program}"], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    line = json.loads((tmp_path / "new" / "folder" / "o.jsonl").read_text())
+    assert line == {"text": "a", "tokens": 1, "total": -1000.0, "ppl": None}
 
 
 def test_a_column_of_a_table_is_scored(model, tmp_path):

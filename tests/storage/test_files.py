@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import tempfile
 
 import pytest
 import tensorflow as tf
@@ -36,7 +37,24 @@ def test_a_file_that_could_not_be_finished_leaves_the_old_one(tmp_path):
 
     with pytest.raises(RuntimeError, match="interrupted"):
         interrupted()
-    assert files.read_text(path) == "old"
+    assert files.read_text(path) == "old" and [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_result_that_cannot_be_written_stands_elsewhere(tmp_path, monkeypatch, capsysbinary):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "file").write_text("mine")
+    for path, kept in (("/dev/full", "full"), (f"{tmp_path}/file/o.jsonl", "o.jsonl"), ("/dev/full", "full_2")):
+        with pytest.raises(
+            InputError, match=rf"^{path} cannot be written \(.*\): the result is in {tmp_path}/.*/{kept}$"
+        ):
+            files.write_result(path, kept)
+        assert (tmp_path / "temporary" / kept).read_text() == kept
+    assert (tmp_path / "file").read_text() == "mine"
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/file/none")
+    with pytest.raises(InputError, match=r"the results stand on standard output$"):
+        files.write_result("/dev/full", "a text")
+    assert capsysbinary.readouterr().out == b"a text"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Damaged and hostile JSON: every reader of JSON gives one line that names the file."""
 
+import datetime
 import json
+import math
 
 import pytest
 
@@ -12,7 +14,7 @@ from txl_tf.published.huggingface.files import read_config
 from txl_tf.published.tensor_files import open_safetensors
 from txl_tf.runs import model_dir
 from txl_tf.storage import files
-from txl_tf.storage.strict_json import NUMBER, check_record, parse_json
+from txl_tf.storage.strict_json import NUMBER, check_record, json_line, parse_json
 
 HOSTILE = {
     "empty": b"",
@@ -92,3 +94,9 @@ def test_an_incomplete_last_line_is_ignored(tmp_path):
 def test_values_are_those_of_json():
     value = {"a": [1, 2.5, None, True, "ü"]}
     assert parse_json(json.dumps(value), "here") == parse_json(json.dumps(value).encode(), "here") == value
+
+
+def test_a_line_of_json_has_no_nan():
+    value = {"a": [1, math.nan, {"b": -math.inf, "c": (math.inf, 0.5)}], "ü": "NaN"}
+    assert json_line(value) == '{"a": [1, null, {"b": null, "c": [null, 0.5]}], "ü": "NaN"}\n'
+    assert json_line({"day": datetime.date(2024, 5, 1), "x": math.nan}, str) == '{"day": "2024-05-01", "x": null}\n'

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 from txl_tf.storage.literal_paths import files_of, listed
 from txl_tf.storage.local_files import check_file, unreadable
 from txl_tf.storage.strict_json import Fields, check_record, parse_json
@@ -21,17 +24,27 @@ def atomic_writer(path: str) -> Iterator[tf.io.gfile.GFile]:
     """A binary file to write to, which replaces `path` when the block ends without an error.
 
     Until then the bytes are in PATH.partial, so that a reader never sees half a file. A device or a pipe, such as
-    /dev/stdout, is not replaced but written to. Missing folders are made.
+    /dev/stdout, is not replaced but written to. Missing folders are made. An error removes PATH.partial.
     """
     if _is_device(path):
         with tf.io.gfile.GFile(path, "wb") as file:
             yield file
         return
+    make_folder_of(path)
+    try:
+        with tf.io.gfile.GFile(path + ".partial", "wb") as file:
+            yield file
+        tf.io.gfile.rename(path + ".partial", path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(path + ".partial")
+        raise
+
+
+def make_folder_of(path: str) -> None:
+    """Makes the folder of a local file, if it is missing."""
     if "://" not in path:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with tf.io.gfile.GFile(path + ".partial", "wb") as file:
-        yield file
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
 
 
 def write_atomically(path: str, content: str | bytes) -> None:
@@ -40,17 +53,50 @@ def write_atomically(path: str, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def write_result(path: str, content: str | bytes) -> None:
+    """Writes what a command has computed; if that fails, InputError as by `kept_elsewhere`."""
+    try:
+        write_atomically(path, content)
+    except (OSError, tf.errors.OpError) as error:
+        raise kept_elsewhere(path, content, "", error) from error
+
+
+def kept_elsewhere(path: str, content: str | bytes, end: str, error: Exception) -> InputError:
+    """The error for a result that cannot be written to `path`, after it is written to another place, which it names.
+
+    That is a new file beside `path` with its name and `end`, else one in the folder for temporary files, else standard
+    output.
+    """
+    what = "" if isinstance(error, InputError) else f"{path} cannot be written: "
+    said = f"{what}{one_line(error)}; the results stand"
+    for beside in (False,) if _is_device(path) else (True, False):
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            folder = os.path.dirname(path) if beside else tempfile.gettempdir()
+            file = joined(folder, os.path.basename(path))
+            names = itertools.chain([f"{file}{end}"], (f"{file}_{number}{end}" for number in itertools.count(2)))
+            place = next(name for name in names if not tf.io.gfile.exists(name))
+            write_atomically(place, content)
+            return InputError(f"{said} in {place}")
+    sys.stdout.buffer.write(content.encode() if isinstance(content, str) else content)
+    return InputError(f"{said} on standard output")
+
+
 @contextlib.contextmanager
 def complete_directory(directory: str) -> Iterator[str]:
     """A directory to write to, which becomes `directory` when the block ends without an error.
 
     Until then it is DIRECTORY.partial, so that half of it is never taken for the whole, and a command that was killed
-    can be started again. `require_new_directory` must accept it.
+    can be started again. An error removes it. `require_new_directory` must accept it.
     """
     partial = directory.rstrip("/") + ".partial"
     if tf.io.gfile.exists(partial):
         tf.io.gfile.rmtree(partial)
-    yield partial
+    try:
+        yield partial
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(partial)
+        raise
     if tf.io.gfile.exists(directory):  # empty
         tf.io.gfile.rmtree(directory)
     tf.io.gfile.rename(partial, directory)

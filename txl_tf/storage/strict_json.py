@@ -1,10 +1,14 @@
-"""Reads JSON that may be damaged or hostile. Every error is an InputError of one line that names the file."""
+"""Reads JSON that may be damaged or hostile, and writes lines of JSON.
+
+Every error is an InputError of one line that names the file.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txl_tf.errors import InputError, one_line
@@ -48,6 +52,23 @@ def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> di
             wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in kinds)
             raise _error(f"{where}: {name!r} must be {wanted}, not {_shown(value[name])}", remedy)
     return value
+
+
+def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """A value as a line of JSON; NaN and infinity, which JSON does not have, are null. `default` as of json.dumps."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=default) + "\n"
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, default=default) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """A value of JSON with None for NaN and infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _has_surrogates(text: str | bytes) -> bool:

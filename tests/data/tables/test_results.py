@@ -179,6 +179,27 @@ def test_columns_of_classes_whose_names_look_alike_all_differ(tmp_path):
     }
 
 
+def test_a_table_that_cannot_be_written_stands_beside_as_csv(tmp_path, monkeypatch):
+    """And as lines of JSON if the input is not there any more. No other file is replaced."""
+
+    def fails(*_):
+        raise AttributeError("of openpyxl,\nin two lines")
+
+    monkeypatch.setattr(workbooks, "new_workbook", fails)
+    path, output = tmp_path / "t.csv", tmp_path / "o.xlsx"
+    path.write_text("text\none\n")
+    (tmp_path / "o.xlsx.csv").write_text("mine")
+    said = rf"^{output} cannot be written: of openpyxl, in two lines; the results stand in {output}"
+    with pytest.raises(InputError, match=rf"{said}_2\.csv$"):
+        write_results(str(output), str(path), Columns(), {2: FOUND[0]})
+    assert (tmp_path / "o.xlsx_2.csv").read_text() == "text,prediction,probability\none,yes,0.75\n"
+    path.unlink()
+    with pytest.raises(InputError, match=rf"^{output} cannot be written: .*; the results stand in {output}\.jsonl$"):
+        write_results(str(output), str(path), Columns(), {2: FOUND[0]})
+    assert json.loads((tmp_path / "o.xlsx.jsonl").read_text()) == {"line": 2} | FOUND[0]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["o.xlsx.csv", "o.xlsx.jsonl", "o.xlsx_2.csv"]
+
+
 @pytest.mark.parametrize(
     "table",
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,8 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.encodings import read_data
 from txl_tf.data.tables.forms import kind_of, read_rows
 from txl_tf.data.tables.table import Table
-from txl_tf.errors import Faults, InputError, one_line
-from txl_tf.storage.local_files import functions_for
+from txl_tf.errors import Faults, InputError
+from txl_tf.storage.strict_json import json_line
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx")
 """The ends of the names of tables that can be written."""
@@ -47,18 +46,19 @@ def write_results(output: str, path: str, columns: Columns, results: Mapping[int
     """Writes a table `with_results`, local or gs://.
 
     Raises:
-        InputError: the file cannot be written. The results then stand beside it as CSV, and the message says where.
+        InputError: the file cannot be written. The results then stand elsewhere (`kept_elsewhere`): the table as CSV, or
+            a line of JSON for each result if the table cannot be read any more.
     """
-    from txl_tf.storage.files import write_atomically  # here: it loads TensorFlow
+    from txl_tf.storage.files import kept_elsewhere, write_atomically  # here: it loads TensorFlow
 
     try:
         write_atomically(output, with_results(output, path, columns, results))
     except Exception as error:  # of openpyxl or the system, of any kind: the results must not be lost
-        names = itertools.chain([f"{output}.csv"], (f"{output}_{number}.csv" for number in itertools.count(2)))
-        beside = next(name for name in names if not functions_for(name).exists(name))
-        write_atomically(beside, with_results(beside, path, columns, results))
-        what = "" if isinstance(error, InputError) else f"{output} cannot be written: "
-        raise InputError(f"{what}{one_line(error)}; the results stand in {beside}") from error
+        try:
+            content, end = with_results(".csv", path, columns, results), ".csv"
+        except Exception:
+            content, end = "".join(json_line({"line": line} | dict(one)) for line, one in results.items()), ".jsonl"
+        raise kept_elsewhere(output, content, end, error) from error
 
 
 def with_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> str | bytes:
@@ -76,7 +76,7 @@ def with_results(output: str, path: str, columns: Columns, results: Mapping[int,
     kind, cell = kind_of(output), functools.partial(_cell, separator=columns.label_separator)
     if kind == "jsonl":
         lines = ({name: rows[line].get(name) for name in rows[line] or table.names} | found[line] for line in found)
-        return "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
+        return "".join(json_line(one, default=str) for one in lines)
     if kind == "xlsx" and kind_of(path) == "xlsx":
         added = {} if columns.no_header else {table.header_line: list(names.values())}
         added |= {line: [cell(found[line].get(name)) for name in names.values()] for line in results}

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.tasks.windows import QuestionWindows
-from txl_tf.storage.files import require_new, write_atomically
+from txl_tf.storage.files import require_new, write_result
 
 
 class Candidate(typing.NamedTuple):
@@ -121,4 +121,4 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
     )
     for name, content in zip(ANSWER_FILES, contents, strict=True):
         text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which is not UTF-8
-        write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")
+        write_result(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")
