@@ -3,8 +3,10 @@
 import collections
 import dataclasses
 import io
+import json
 import os
 import re
+import shutil
 import signal
 import sys
 import tarfile
@@ -267,6 +269,42 @@ def test_prepared_already(tmp_path):
     ):
         prepare("text", str(tmp_path / "a"), vocab="words", **arguments)
     assert prepare("text", str(tmp_path / "a"), vocab="words", overwrite=True, **arguments).unit == "word"
+
+
+def test_a_source_that_has_changed_is_prepared_again_only_with_overwrite(tmp_path):
+    texts, words = tmp_path / "texts", tmp_path / "words.txt"
+    texts.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (texts / name).write_text("the cat sat\n" * 100)
+    words.write_text("the\ncat\nsat\n<eos>\n<unk>\n")
+    arguments = {"source": str(texts), "vocab": "words", "vocab_file": str(words), "min_count": 1}
+
+    def refused(said):
+        with pytest.raises(InputError, match=rf"^{said}\): --overwrite prepares again$"):
+            prepare("text", str(tmp_path / "d"), **arguments)
+
+    first = prepare("text", str(tmp_path / "d"), **arguments)
+    since = f"changed, come or gone since {tmp_path}/d was prepared "
+    os.utime(texts / "a.txt", (1, 1))  # the time alone is no change
+    (texts / ".hidden").write_text("not read")
+    assert prepare("text", str(tmp_path / "d"), **arguments) == first
+    (texts / "a.txt").write_text("the dog sat\n" * 100)
+    (texts / "c.txt").write_text("new\n")
+    refused(rf"2 files have {since}\({texts}/a\.txt, {texts}/c\.txt")
+    assert prepare("text", str(tmp_path / "d"), overwrite=True, **arguments).splits != first.splits
+    (texts / "c.txt").unlink()
+    refused(rf"1 file has {since}\({texts}/c\.txt")
+    again = prepare("text", str(tmp_path / "d"), overwrite=True, **arguments)
+    words.write_text("the\ncat\ndog\n<eos>\n<unk>\n")
+    refused(rf"1 file has {since}\({words}")
+    shutil.rmtree(texts)  # a corpus may outlive its source
+    assert prepare("text", str(tmp_path / "d"), **arguments) == again
+    about = json.loads((tmp_path / "d" / "manifest.json").read_text())
+    del about["sources"], about["checksum"]  # as an earlier version wrote it
+    (tmp_path / "d" / "manifest.json").write_text(json.dumps(about))
+    texts.mkdir()
+    (texts / "a.txt").write_text("other\n")
+    assert prepare("text", str(tmp_path / "d"), **arguments).splits == again.splits
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ class Corpus:
         split_rule: the rule that decided the splits, one of splits.RULES; "": the corpus has its own splits, or is of
             an earlier version.
         vocabulary_note: how the vocabulary was made, for the user; "": nothing, or not known.
+        sources: the files that it was made of, as `source_files.Known`; {}: not known, or downloaded.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -122,6 +124,7 @@ class Corpus:
     texts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     split_rule: str = ""
     vocabulary_note: str = ""
+    sources: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     folder: str = ""
 
     @functools.cached_property

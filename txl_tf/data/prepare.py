@@ -14,7 +14,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoders, encoding, manifest, records, staging
+from txl_tf.counted import counted
+from txl_tf.data import encoders, encoding, manifest, records, source_files, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.text import sources
 from txl_tf.data.vocabularies import Vocabulary
@@ -47,7 +48,7 @@ def prepare(
 
     Raises:
         InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus,
-            or files that do not belong to a corpus.
+            or files that do not belong to a corpus; or the files of the source have changed since.
     """
     wanted = Settings(dataset, **settings)
     wanted.check()
@@ -59,6 +60,12 @@ def prepare(
         if differing := [name for name, value in request.items() if said.get(name) != value]:
             what = ", ".join(f"{name}={corpus.request.get(name)}" for name in differing)
             raise InputError(f"{data_dir} holds a corpus made with {what}: give another --data_dir, or --overwrite")
+        files = source_files.named_files(wanted, data_dir) if corpus.sources else []
+        if files and (other := source_files.changed(corpus.sources, files)):
+            raise InputError(
+                f"{counted(len(other), 'file has', 'files have')} changed, come or gone since {data_dir} was prepared "
+                f"({', '.join(other[:3])}{', ..' if len(other) > 3 else ''}): --overwrite prepares again"
+            )
         if staging.is_left(data_dir):
             with Lock(data_dir):
                 staging.clean_up(data_dir)
@@ -97,6 +104,7 @@ def _build(
 ) -> manifest.Corpus:
     """Writes a corpus into a folder of data_dir, "" for data_dir itself; then its manifest."""
     place = joined(data_dir, folder)
+    files = source_files.described(source_files.named_files(settings, data_dir))  # before they are read
     text = settings.text(download_dir, work_dir)
     encoder = settings.encoder()
     if beam_args is None:
@@ -111,6 +119,7 @@ def _build(
         "texts": sources.split_contents(sizes),
         "split_rule": text.split_rule,
         "vocabulary_note": encoder.note,
+        "sources": files,
     }
     manifest.write_manifest(_described(settings, data_dir, folder, vocabulary, streams, about))
     return manifest.load_corpus(data_dir)
