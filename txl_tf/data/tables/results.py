@@ -46,8 +46,8 @@ def write_results(output: str, path: str, columns: Columns, results: Mapping[int
     """Writes a table `with_results`, local or gs://.
 
     Raises:
-        InputError: the file cannot be written. The results then stand elsewhere (`kept_elsewhere`): the table as CSV, or
-            a line of JSON for each result if the table cannot be read any more.
+        InputError: the file cannot be written. The results then stand elsewhere, see `kept_elsewhere`: the table as
+            CSV, or a line of JSON for each result if the table cannot be read any more.
     """
     from txl_tf.storage.files import kept_elsewhere, write_atomically  # here: it loads TensorFlow
 
