@@ -46,7 +46,7 @@ def test_a_result_that_cannot_be_written_stands_elsewhere(tmp_path, monkeypatch,
     (tmp_path / "file").write_text("mine")
     for path, kept in (("/dev/full", "full"), (f"{tmp_path}/file/o.jsonl", "o.jsonl"), ("/dev/full", "full_2")):
         with pytest.raises(
-            InputError, match=rf"^{path} cannot be written \(.*\): the result is in {tmp_path}/.*/{kept}$"
+            InputError, match=rf"^{path} cannot be written: .*; the results stand in .*/temporary/{kept}$"
         ):
             files.write_result(path, kept)
         assert (tmp_path / "temporary" / kept).read_text() == kept

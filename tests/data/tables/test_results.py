@@ -194,7 +194,7 @@ def test_a_table_that_cannot_be_written_stands_beside_as_csv(tmp_path, monkeypat
         write_results(str(output), str(path), Columns(), {2: FOUND[0]})
     assert (tmp_path / "o.xlsx_2.csv").read_text() == "text,prediction,probability\none,yes,0.75\n"
     path.unlink()
-    with pytest.raises(InputError, match=rf"^{output} cannot be written: .*; the results stand in {output}\.jsonl$"):
+    with pytest.raises(InputError, match=rf"^{path} cannot be read .*; the results stand in {output}\.jsonl$"):
         write_results(str(output), str(path), Columns(), {2: FOUND[0]})
     assert json.loads((tmp_path / "o.xlsx.jsonl").read_text()) == {"line": 2} | FOUND[0]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["o.xlsx.csv", "o.xlsx.jsonl", "o.xlsx_2.csv"]
