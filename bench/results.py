@@ -67,7 +67,9 @@ def main():
             "tensorflow": importlib.metadata.version("tensorflow"),
             "result": result,
         }
-        path.write_text(json.dumps(about, indent=1) + "\n")
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(about, indent=1) + "\n")
+        partial.replace(path)  # whole or not at all: it has the results of hours
     subprocess.run([sys.executable, str(ROOT / "bench" / "results_page.py")], check=True)
 
 

@@ -86,6 +86,7 @@ def tested(model_dir):
     """The metrics on test of the checkpoint that is best on dev."""
     about = model_dir / "test.json"
     if not about.exists():
+        (model_dir / "test.jsonl").unlink(missing_ok=True)  # of a comparison that was killed before test.json
         files = (f"--model_dir={model_dir}", f"--input={FLAGS.test}", f"--output={model_dir}/test.jsonl")
         line = script("predict", *files, *columns(), "--metrics", "--checkpoint=best", stream="stderr")
         about.write_text(line)

@@ -145,7 +145,9 @@ def evaluated():
             command += [f"--model_dir={model_dir}", f"--data_dir={FLAGS.data_dir}", "--split=test", *more]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
             results[name] = json.loads(done.stdout.splitlines()[-1])
-            path.write_text(json.dumps(results, indent=1))
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(results, indent=1))
+            partial.replace(path)  # whole or not at all
     return results
 
 

@@ -25,7 +25,11 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args()
-    model, vocabulary = Model(args.folder / "model.tflite", args.threads), Vocabulary(args.folder / "tokens.json")
+    try:
+        model, vocabulary = Model(args.folder / "model.tflite", args.threads), Vocabulary(args.folder / "tokens.json")
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        about = " ".join(str(error).split())
+        sys.exit(f"error: {args.folder} has no model as export_savedmodel.py --litert writes it ({about})")
     draw = np.random.default_rng(args.seed)
     for token in vocabulary.encode(args.prompt):
         log_probs = model.read(token)

@@ -28,6 +28,7 @@ from command_line import (
 )
 from flag_help import require_flags
 
+from txl_tf.counted import counted
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
@@ -85,6 +86,10 @@ def main(argv):
     for note in (model.note, unknown_note(model.vocabulary.unit, share, FLAGS.prompts_jsonl or "the prompt")):
         if note:
             print(note, file=sys.stderr)
+    spaced = sum(prompt.endswith(" ") for prompt in prompts)
+    if spaced and model.vocabulary.unit == "subword":
+        what = counted(spaced, "prompt ends", "prompts end")
+        print(f"{what} in a space: the text goes on better without it, since a new word has its own", file=sys.stderr)
     if FLAGS.prompts_jsonl:
         continue_all(model, records)
         return

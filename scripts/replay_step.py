@@ -13,6 +13,7 @@ import math
 from absl import flags
 from command_line import run
 from flag_help import require_flags
+from run_flags import corpus_of_run
 
 from txl_tf.errors import InputError
 
@@ -26,9 +27,8 @@ require_flags("model_dir", "step")
 
 def main(argv):
     del argv
-    from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.progress import reported
-    from txl_tf.runs.model_dir import read_config, trained_on
+    from txl_tf.progress import reported  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.runs.model_dir import read_config
     from txl_tf.training.replay import replay
 
     config = read_config(FLAGS.model_dir)
@@ -36,11 +36,9 @@ def main(argv):
         raise InputError(f"{FLAGS.model_dir} has no config.json: give a directory that scripts/train.py wrote")
     if FLAGS.accumulate_steps:
         config = config.replace(train={"accumulate_steps": FLAGS.accumulate_steps})
-    data_dir = FLAGS.data_dir or trained_on(FLAGS.model_dir)
-    if not data_dir:
-        raise InputError(f"{FLAGS.model_dir} does not say which corpus it was trained on: give --data_dir")
+    corpus = corpus_of_run(FLAGS.model_dir, FLAGS.data_dir)
     with reported("replaying the steps before it", " steps") as report:
-        found = replay(config, load_corpus(data_dir), FLAGS.model_dir, FLAGS.step, report)
+        found = replay(config, corpus, FLAGS.model_dir, FLAGS.step, report)
     if found.activation is None and not found.variables and math.isfinite(found.grad_norm):
         print(f"step {found.step:,}: everything is finite")
     else:

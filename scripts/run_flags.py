@@ -133,3 +133,16 @@ def settings_of(model_dir):
     if config is None:
         raise InputError(f"--settings_from={model_dir} has no config.json: give the model_dir of a run")
     return config.replace(train={"extended_at": ()})
+
+
+def corpus_of_run(model_dir, data_dir):
+    """The Corpus in data_dir; None: the one that the run in model_dir was trained on."""
+    from txl_tf.data.manifest import has_corpus, load_corpus
+    from txl_tf.runs.model_dir import trained_on
+
+    own = data_dir or trained_on(model_dir)
+    if own is None:
+        raise InputError(f"give --data_dir: {model_dir} does not say which corpus it was trained on")
+    if not data_dir and not has_corpus(own):
+        raise InputError(f"{own} has no corpus any more, and {model_dir} was trained on it: give --data_dir")
+    return load_corpus(own)

@@ -15,7 +15,7 @@ import os
 from absl import flags
 from command_line import define_strategy_flags, run
 from flag_help import place, require_flags
-from run_flags import define_preset_flags, given_settings, settings_of
+from run_flags import corpus_of_run, define_preset_flags, given_settings, settings_of
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -105,16 +105,13 @@ def begin():
 
 def begun():
     """The Config of the run in model_dir with the flags that were given, and the Corpus that it was trained on."""
-    from txl_tf.data.manifest import load_corpus
-    from txl_tf.runs.model_dir import read_config, trained_on
+    from txl_tf.runs.model_dir import read_config
 
-    config, data_dir = read_config(FLAGS.model_dir), FLAGS.data_dir or trained_on(FLAGS.model_dir)
+    config = read_config(FLAGS.model_dir)
     if config is None:
         raise no_run()
     families.task_of(config)
-    if data_dir is None:
-        raise InputError(f"give --data_dir: {FLAGS.model_dir} does not say which corpus it was trained on")
-    return config.replace(**given_settings(config)), load_corpus(data_dir)
+    return config.replace(**given_settings(config)), corpus_of_run(FLAGS.model_dir, FLAGS.data_dir)
 
 
 if __name__ == "__main__":

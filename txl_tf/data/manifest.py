@@ -193,6 +193,11 @@ class Corpus:
                 )
 
 
+def has_corpus(data_dir: str) -> bool:
+    """Whether a corpus is prepared in `data_dir`."""
+    return bool(tf.io.gfile.exists(tf.io.gfile.join(data_dir, FILE_NAME)))
+
+
 def load_corpus(data_dir: str) -> Corpus:
     """The Corpus in `data_dir`, whose manifest and sizes of shards are checked.
 
@@ -207,7 +212,7 @@ def load_corpus(data_dir: str) -> Corpus:
 def read_manifest(data_dir: str) -> Corpus:
     """`load_corpus` without a check of the shards."""
     path = tf.io.gfile.join(data_dir, FILE_NAME)
-    if not tf.io.gfile.exists(path):
+    if not has_corpus(data_dir):
         raise InputError(f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}")
     manifest = read_json(path, "run prepare_data --overwrite")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:

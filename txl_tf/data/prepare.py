@@ -53,7 +53,7 @@ def prepare(
     wanted = Settings(dataset, **settings)
     wanted.check()
     request = dataclasses.asdict(wanted)
-    if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
+    if manifest.has_corpus(data_dir) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
         defaults = dataclasses.asdict(Settings(dataset))  # of settings that are newer than the corpus
         said = defaults | corpus.request

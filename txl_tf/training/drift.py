@@ -145,5 +145,6 @@ def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
     if differences:
         raise InputError(
             f"{model_dir} holds a run with other settings: {', '.join(differences)}; "
-            "give the same settings or another --model_dir" + _about_steps(old.train.train_steps, new.train.train_steps)
+            "give the same settings or another --model_dir"
+            + ("" if extends else _about_steps(old.train.train_steps, new.train.train_steps))
         )

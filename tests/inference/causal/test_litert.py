@@ -90,6 +90,18 @@ def test_the_command_and_the_example_continue_a_text_as_the_model_does(tmp_path)
     np.testing.assert_allclose(found, scored, atol=1e-4)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"damaged" * 100])
+def test_the_example_says_in_one_line_that_there_is_no_model(tmp_path, content):
+    if content is not None:
+        (tmp_path / "model.tflite").write_bytes(content)
+        (tmp_path / "tokens.json").write_text("{}")
+    program = ["examples/generate_litert.py", str(tmp_path), "the "]
+    done = subprocess.run([sys.executable, *program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path} has no model as export_savedmodel.py --litert")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_int8_costs_less_than_a_hundredth_of_the_loss(tmp_path):
     """The model is trained, and large enough for its matrices to be rounded."""
@@ -120,6 +132,7 @@ def test_what_cannot_be_exported_is_one_line(tmp_path):
             "--dtype=mixed_bfloat16",
             "error: --dtype=mixed_bfloat16: LiteRT computes in float32, or with --quantize=int8",
         ),
+        ("--mem_len=0", "error: mem_len=0: a file for LiteRT needs a memory, so give --mem_len=1 or more"),
         ("--nojit_compile", "error: --jit_compile is for SavedModels, not for --litert"),
     ):
         done = processes.run(["scripts/export_savedmodel.py", *flags, flag], cwd=ROOT)

@@ -122,11 +122,21 @@ def test_extending_by_the_command(finished, corpus, tmp_path):
             [at, "--train_steps=3", "--extend"],
             "is a run of 4 steps, and steps that were made stay: give --train_steps ",
         ),
+        (
+            [at, "--train_steps=8", "--extend", "--learning_rate=1"],
+            "learning_rate=1.0 (was 0.00025); give the same settings or another --model_dir\n",
+        ),
         ([at, "--extend"], "is a run of 4 steps, and steps that were made stay: give --train_steps above 4"),
         ([f"--model_dir={tmp_path}/none", *flags, "--extend"], "--extend: "),
     ):
         refused = command(*given)
         assert refused.returncode == 1 and said in refused.stderr, refused.stderr
+    facts = json.loads((run / "corpus.json").read_text())
+    (run / "corpus.json").write_text(json.dumps(facts | {"data_dir": f"{tmp_path}/moved"}))
+    assert (
+        f"{tmp_path}/moved has no corpus any more, and {run} was trained on it: give --data_dir" in command(at).stderr
+    )
+    (run / "corpus.json").write_text(json.dumps(facts))
     done = command(at, "--train_steps=6", "--extend")
     assert "extended: from step 4 on the learning rate is that of a run of 6 steps\n" in done.stdout
     assert done.returncode == 0 and "continuing at step 4 of 6" in done.stdout, done.stderr

@@ -40,7 +40,8 @@ def export_litert(trained: TrainedModel, export_dir: str, **reach: Any) -> int:
         reach: as for `LanguageModel.load`.
 
     Raises:
-        InputError: export_dir is not empty, or the model is not a Transformer-XL with the paper's attention.
+        InputError: export_dir is not empty, the model is not a Transformer-XL with the paper's attention, or it would
+            have no memory.
     """
     require_new_directory(export_dir, "export_dir")
     families.require_generation(trained.config, trained.model_dir)
@@ -49,6 +50,8 @@ def export_litert(trained: TrainedModel, export_dir: str, **reach: Any) -> int:
             f"attn_type={trained.model.config.attn_type} keeps no keys: only transformer_xl can be exported"
         )
     _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
+    if not evaluated_with.mem_len:
+        raise InputError("mem_len=0: a file for LiteRT needs a memory, so give --mem_len=1 or more")
     reader = TokenReader(trained.model, evaluated_with)
     converted = reader.converted(int8=trained.quantize == "int8")
     config, vocabulary = trained.model.config, trained.vocabulary
