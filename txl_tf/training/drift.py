@@ -94,7 +94,7 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
 def extended(config: Config, model_dir: str) -> Config:
     """The Config of the run in model_dir with more steps, config.train.train_steps; earlier steps keep their rates.
 
-    InputError if there is no run, or it has no fewer steps.
+    InputError if there is no run, it has no fewer steps, or other settings differ.
     """
     old, steps = model_dirs.read_config(model_dir), config.train.train_steps
     if old is None:
@@ -105,7 +105,9 @@ def extended(config: Config, model_dir: str) -> Config:
             f"--train_steps above {old.train.train_steps:,}, or begin a new run in another --model_dir"
         )
     history = old.train.extended_at if steps == old.train.train_steps else old.train.ends
-    return config.replace(train={"extended_at": history})
+    new = config.replace(train={"extended_at": history})
+    refuse_drift(old, new, model_dir)
+    return new
 
 
 def _about_steps(old: int, new: int) -> str:
