@@ -14,6 +14,7 @@ from flag_help import place
 from serving import terminal
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
@@ -279,8 +280,8 @@ LARGE_TABLE = 1 << 26
 def check_examples(task, paths, columns, labelled):
     """Raises InputError if one of these files is local and cannot be used for a task, without loading TensorFlow."""
     use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
-    for path in paths:
-        if os.path.isdir(path) or (os.path.isfile(path) and os.path.getsize(path) <= LARGE_TABLE):
+    for path in map(local, paths):
+        if os.path.isdir(path) or part_files(path) or (os.path.isfile(path) and os.path.getsize(path) <= LARGE_TABLE):
             use.read(path, columns, labelled)
 
 

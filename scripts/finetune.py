@@ -41,6 +41,7 @@ from flag_help import require_flags
 from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names, settings_of
 
 from txl_tf import families
+from txl_tf.data.tables.dataset_folders import split_of
 from txl_tf.errors import InputError
 from txl_tf.settings.groups import options
 
@@ -131,7 +132,8 @@ def check():
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
         raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
     if task := chosen_task():
-        check_examples(task, filter(None, (FLAGS.train, FLAGS.dev)), given_columns(), labelled=True)
+        paths = split_of(FLAGS.train, "train"), split_of(FLAGS.dev, "valid")
+        check_examples(task, filter(None, paths), given_columns(), labelled=True)
 
 
 def main(argv):

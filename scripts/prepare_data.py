@@ -43,6 +43,9 @@ SPLITS = flags.DEFINE_enum(
 )
 ENCODING = flags.DEFINE_string("encoding", None, "for --dataset=text that is not UTF-8, such as cp1252 or utf-16")
 BINARY = flags.DEFINE_bool("binary", False, "for --dataset=text: also read files that are not text")
+TEXT_COLUMN = flags.DEFINE_string(
+    "text_column", None, "the column of the texts in Parquet and Arrow files [text, sentence, or the only one of texts]"
+)
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, each with its lines shuffled [4 for lm1b, else 1]", lower_bound=1
 )
@@ -81,6 +84,7 @@ def main(argv):
         splits=SPLITS.value,
         encoding=ENCODING.value,
         binary=BINARY.value,
+        text_column=TEXT_COLUMN.value,
         passes=PASSES.value,
         seed=SEED.value,
         overwrite=OVERWRITE.value,

@@ -32,8 +32,9 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.forms import kind_of
-from txl_tf.data.tables.results import KINDS, is_table, require_room, write_results
+from txl_tf.data.tables.dataset_folders import local, part_files
+from txl_tf.data.tables.forms import ENDS, kind_of
+from txl_tf.data.tables.results import is_table, require_room, write_results
 from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
 from txl_tf.storage.strict_json import json_line
@@ -46,7 +47,9 @@ SCORES = ("tokens", "total", "ppl")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
-flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line, or a table (.csv, .tsv, .jsonl, .xlsx)")
+flags.DEFINE_string(
+    "input", None, "a UTF-8 text file, one text per line, or a table (.csv, .tsv, .jsonl, .xlsx, .parquet)"
+)
 flags.DEFINE_string(
     "output", None, "a new file for the JSON lines, or for the input's table with scores [standard output]"
 )
@@ -59,10 +62,15 @@ define_precision_flags()
 define_reach_flags()
 
 
+def is_of_rows(path):
+    """Whether a file or folder holds a table, by its name."""
+    return kind_of(path) in ENDS or bool(part_files(local(path)))
+
+
 def check():
     """Checks the flags before TensorFlow is loaded."""
     given = given_flags(Columns, only=TABLE)
-    if kind_of(FLAGS.input) in KINDS:
+    if is_of_rows(FLAGS.input):
         if FLAGS.per_token and FLAGS.output and is_table(FLAGS.output):
             raise InputError(f"--per_token is for JSON lines, and --output={FLAGS.output} is a table: omit it")
         if "://" not in FLAGS.input:
@@ -87,7 +95,7 @@ def main(argv):
     if FLAGS.output:
         require_new(FLAGS.output, "output")
     columns = Columns(**given_flags(Columns, only=TABLE))
-    rows = read_table(FLAGS.input, columns, labelled=False) if kind_of(FLAGS.input) in KINDS else None
+    rows = read_table(FLAGS.input, columns, labelled=False) if is_of_rows(FLAGS.input) else None
     lines = read_texts(FLAGS.input) if rows is None else [row.text for row in rows]
     into_table = rows is not None and FLAGS.output and is_table(FLAGS.output)
     if into_table:

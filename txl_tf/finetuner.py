@@ -20,6 +20,7 @@ from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.tables import held_out
 from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.dataset_folders import split_of
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.tables import imbalance
@@ -106,6 +107,7 @@ class Finetuner:
         fine_tuning = families.fine_tuning_of(config)
 
         columns = Columns.of(columns)
+        train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
         train_rows, self._said = fine_tuning.read(train_file, columns, True), ""
         if dev_file is None:
             train_rows, dev_rows, self._said = _part(train_rows, train_file, part, part_seed)

@@ -86,6 +86,20 @@ def test_the_files_are_those_of_one_process(tmp_path, small, source, settings):
     assert len(alone.splits["train"].passes[0]) > 3
 
 
+@pytest.mark.parametrize("settings", [{"vocab": "words"}, {"vocab": "xlnet", "vocab_file": "own.model"}])
+def test_groups_of_rows_are_those_of_one_process(tmp_path, small, settings):
+    """The rows of Parquet files, whose splits are drawn."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = (write_text(tmp_path) / "one.txt").read_text().split("\n\n")
+    (tmp_path / "rows").mkdir()
+    for i, part in enumerate((texts[:100], texts[100:])):
+        parquet.write_table(pyarrow.table({"text": part}), tmp_path / "rows" / f"{i}.parquet", row_group_size=13)
+    if "vocab_file" in settings:
+        settings = settings | {"vocab_file": str(tmp_path / settings["vocab_file"])}
+    alone, _ = both(tmp_path, source=str(tmp_path / "rows"), **settings)
+    assert len(alone.splits["train"].passes[0]) > 3
+
+
 def test_words_of_several_splits(tmp_path, small):
     for split, count in (("train", 300), ("valid", 20), ("test", 20)):
         lines = [f" the word{i % 40} of {split} {i % 7}" for i in range(count)]

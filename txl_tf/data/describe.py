@@ -17,6 +17,7 @@ _DOCUMENT_ENDS = {
     "": "not marked",
     "file": "a token at the end of each file",
     "blank_line": "a token at blank lines",
+    "row": "a token after each row",
     "article": "a token at the end of each article",
 }
 

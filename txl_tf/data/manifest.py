@@ -98,7 +98,8 @@ class Corpus:
         files: sha256 of the vocabulary's files, by name.
         request: the settings it was prepared with.
         document_ends: where end-of-document tokens stand: "file", at the end of each file; "blank_line", at blank
-            lines; "article", at the end of each article; "", nowhere; None: not known (from an earlier version).
+            lines; "article", at the end of each article; "row", after each row; "", nowhere; None: not known (from an
+            earlier version).
         texts: {split: {"files": number of files, "first": names of up to three, "bytes": of their text}}; {}: not
             known, as in corpora of an earlier version.
         split_rule: the rule that decided the splits, one of splits.RULES; "": the corpus has its own splits, or is of

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from txl_tf.data import encoders
+from txl_tf.data.tables.dataset_folders import local
 from txl_tf.data.text import sources
 from txl_tf.data.text.corpora import CORPORA, PublishedCorpus
 from txl_tf.errors import InputError, naming
@@ -29,6 +30,7 @@ class Settings:
         documents: "file" or "blank_line": what separates documents in dataset "text".
         splits: for dataset "text": "names" or "shares", see `sources.text_files`; None: "names" if files are named so.
         encoding, binary: for dataset "text", see `own_files.plain_files`.
+        text_column: of Parquet and Arrow files, see `rows.text_column`.
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -44,6 +46,7 @@ class Settings:
     splits: str | None = None
     encoding: str | None = None
     binary: bool = False
+    text_column: str | None = None
     passes: int | None = None
     seed: int = 0
 
@@ -112,13 +115,13 @@ class Settings:
         """The TextSource of the corpus. `download_dir` is for archives, `work_dir` for files from them; both local."""
         if self.dataset == "python_stdlib":
             return sources.standard_library()
-        corpus = self.corpus
+        corpus, source = self.corpus, self.source and local(self.source)
         if corpus is None:
             return sources.text_files(
-                self.source or "", self.documents, self.splits, work_dir, self.encoding, self.binary
+                source or "", self.documents, self.splits, work_dir, self.encoding, self.binary, self.text_column
             )
         at_lines = self.vocab not in (None, "bytes")
-        return corpus.text(self.dataset, self.source, download_dir, work_dir, at_lines)
+        return corpus.text(self.dataset, source, download_dir, work_dir, at_lines, self.text_column)
 
     @property
     def written_passes(self) -> int:

@@ -117,8 +117,12 @@ def test_the_first_visible_sheet_or_the_named_one():
     data = data_of(book)
     read, remarks = cells_of(data)
     assert read[2] == ["new", "y"]
-    assert remarks == ["sheet 'Current' is read, not 'Old' (hidden)", "2 hidden rows read, too (3, 4)"]
-    assert cells_of(data, "old") == ({1: HEAD, 2: ["old", "x"]}, ["sheet 'Old' is read, not 'Current'"])
+    assert remarks == [
+        "sheet 'Current' is read, not 'Old' (hidden), which --sheet names",
+        "2 hidden rows read, too (3, 4)",
+    ]
+    read, (remark,) = cells_of(data, "old")
+    assert read[2] == ["old", "x"] and remark == "sheet 'Old' is read, not 'Current', which --sheet names"
     with pytest.raises(
         InputError, match=r"t\.xlsx has no sheet 'New' but 'Old' \(hidden\), 'Current': correct --sheet"
     ):

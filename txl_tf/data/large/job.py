@@ -1,7 +1,7 @@
 """The work of one worker: it reads, counts and encodes one unit of a text.
 
-A unit is a block of a file (blocks.py), which any worker can read by itself. Units are numbered in the order of the
-text.
+A unit is a block of a file (blocks.py) or a group of rows (rows.py), which any worker can read by itself. Units are
+numbered in the order of the text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from txl_tf.data import records
 from txl_tf.data.request import Settings
+from txl_tf.data.text import rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, block_count
 from txl_tf.data.text.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
@@ -54,7 +55,7 @@ class Job:
     @functools.cached_property
     def first_units(self) -> np.ndarray:
         """The number of each piece's first unit, and at the end the number of units: int64 [pieces + 1]."""
-        counts = [block_count((piece.stop or 0) - piece.start) for piece in self.pieces]
+        counts = [1 if piece.column else block_count((piece.stop or 0) - piece.start) for piece in self.pieces]
         return np.cumsum([0, *counts])
 
     @property
@@ -132,8 +133,11 @@ class Worker:
         number = job.piece_of(unit)
         index = unit - int(job.first_units[number])
         try:
-            with PieceBlocks(job.pieces[number], job.reading) as blocks:
-                texts, documents = blocks.texts(index, job.first_documents[unit] if job.first_documents else 0)
+            if job.pieces[number].column:
+                texts, documents = rows.documents(job.pieces[number], job.reading)
+            else:
+                with PieceBlocks(job.pieces[number], job.reading) as blocks:
+                    texts, documents = blocks.texts(index, job.first_documents[unit] if job.first_documents else 0)
         except InputError as error:  # Beam wraps errors in traces; the process that waits for it reads this file
             write_atomically(_error_path(job.work_dir), str(error))
             raise

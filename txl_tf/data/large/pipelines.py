@@ -71,7 +71,7 @@ def write(
         data_dir=data_dir,
         settings=settings,
         pieces=tuple(
-            dataclasses.replace(piece, stop=piece.start + size)
+            piece if piece.column else dataclasses.replace(piece, stop=piece.start + size)
             for piece, size in zip(text.pieces, text.sizes, strict=True)
         ),
         reading=text.reading(**encoder.reading),
@@ -321,7 +321,7 @@ def _encoded(unit: int, job: str) -> Iterator[Any]:
     worker = worker_of(job)
     for split, ids, size in worker.encode(unit):
         yield (split, unit), ids
-        if worker.job.reading.documents == "blank_line":
+        if worker.job.reading.documents in ("blank_line", "row"):
             yield beam.pvalue.TaggedOutput("sizes", ("text", split, unit, size))
 
 

@@ -14,12 +14,13 @@ import lzma
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from txl_tf.data.tables import race_folders
+from txl_tf.data.tables import arrow, race_folders
 from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
 from txl_tf.data.tables.encodings import decoded, read_data
 from txl_tf.data.tables.json_records import is_json, read_json
-from txl_tf.data.tables.table import Table, of_cells
+from txl_tf.data.tables.table import Table, joined, of_cells
 from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError
@@ -90,6 +91,10 @@ def _workbook(source: Source, text: Text) -> Table:
     return dataclasses.replace(table, form="workbook", unit="line", remarks=tuple(remarks))
 
 
+def _arrow(source: Source, text: Text) -> Table:
+    return arrow.read_arrow(source.path, source.data, source.columns)
+
+
 def _json(source: Source, text: Text) -> Table:
     if source.columns.no_header:
         raise InputError(f"{source.path} has names in every line, as JSON has: omit --no_header")
@@ -135,13 +140,8 @@ TABLES = (
     Form("an old workbook", (b"\xd0\xcf\x11\xe0",), ends=("xls",), remedy=_SHEET),
     Form("an OpenDocument sheet", _PK, b"opendocument.spreadsheet", ("ods",), remedy=_SHEET),
     _ZIP,
-    Form(
-        "Parquet",
-        (b"PAR1",),
-        ends=("parquet",),
-        remedy="convert it to JSON lines, in Python with pandas.read_parquet(OLD).to_json(NEW, orient='records', "
-        "lines=True)",
-    ),
+    Form("Parquet", arrow.PARQUET, ends=("parquet",), reads=_arrow, help="columns with names; lists are lists"),
+    Form("Arrow", arrow.ARROW, ends=("arrow", "feather"), reads=_arrow, help="the same; also Feather"),
     Form(
         "JSON",
         ends=("json", "jsonl", "ndjson"),
@@ -191,7 +191,7 @@ def read_rows(
     """The rows of a file or folder, or of a Table.
 
     Args:
-        path: local or gs://, packed or not.
+        path: local, gs:// or hf://datasets/.., packed or not; or FOLDER/PART, see `dataset_folders`.
         columns: how it is read.
         faults: gets the faults of single rows, which are skipped.
         labelled, tags: as in Source.
@@ -201,6 +201,9 @@ def read_rows(
     """
     if isinstance(path, Table):
         return path
+    path = local(path)
+    if files := part_files(path):
+        return joined(path, [read_rows(file, columns, faults, labelled, tags) for file in files])
     if functions_for(path).isdir(path):
         return race_folders.read_folder(path, columns, faults)
     data = _unpacked(path)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txl_tf.data.tables import workbooks
+from txl_tf.data.tables import arrow, workbooks
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.encodings import read_data
 from txl_tf.data.tables.forms import kind_of, read_rows
@@ -18,19 +18,21 @@ from txl_tf.data.tables.table import Table
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import json_line
 
-KINDS = ("csv", "tsv", "jsonl", "xlsx")
+KINDS = ("csv", "tsv", "jsonl", "xlsx", "parquet")
 """The ends of the names of tables that can be written."""
 
 
 def is_table(path: str) -> bool:
     """Whether a name is that of a table. InputError if such a table cannot be written, such as .csv.gz."""
     kind = kind_of(path)
-    if (path.lower().endswith(".gz") and kind in KINDS) or kind in ("xls", "ods", "parquet"):
+    if (path.lower().endswith(".gz") and kind in KINDS) or kind in ("xls", "ods"):
         raise InputError(
-            f"{path}: such a table cannot be written: give a name that ends in .csv, .tsv, .jsonl or .xlsx"
+            f"{path}: such a table cannot be written: give a name that ends in .csv, .tsv, .jsonl, .xlsx or .parquet"
         )
     if kind == "xlsx":
         workbooks.require_openpyxl(path)
+    if kind == "parquet":
+        arrow.require_pyarrow(path)
     return kind in KINDS
 
 
@@ -74,6 +76,8 @@ def with_results(output: str, path: str, columns: Columns, results: Mapping[int,
     rows: dict[int, dict[str, Any]] = {line: {} for line in table.empty} | dict(table.rows)
     found = {line: {names[name]: value for name, value in results.get(line, {}).items()} for line in sorted(rows)}
     kind, cell = kind_of(output), functools.partial(_cell, separator=columns.label_separator)
+    if kind == "parquet":
+        return arrow.parquet_of(output, [rows[line] | found[line] for line in found], [*table.names, *names.values()])
     if kind == "jsonl":
         lines = ({name: rows[line].get(name) for name in rows[line] or table.names} | found[line] for line in found)
         return "".join(json_line(one, default=str) for one in lines)

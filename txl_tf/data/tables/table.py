@@ -66,6 +66,19 @@ def of_records(path: str, records: list[tuple[int, dict[str, Any]]]) -> Table:
     return Table(names, rows, sorted(empty), path, name=path)
 
 
+def joined(path: str, tables: Sequence[Table]) -> Table:
+    """The rows of several tables as those of one, counted from 1 on."""
+    names = list(dict.fromkeys(name for table in tables for name in table.names))
+    rows: list[tuple[int, dict[str, Any]]] = []
+    empty: list[int] = []
+    before = 0
+    for table in tables:
+        rows += [(before + line, values) for line, values in table.rows]
+        empty += [before + line for line in table.empty]
+        before = max([before, *(line for line, _ in rows[-1:]), *empty[-1:]])
+    return dataclasses.replace(tables[0], names=names, rows=rows, empty=empty, header=path, name=path)
+
+
 def refuse_twice(names: Sequence[str], header: str) -> None:
     """Raises InputError if two columns have one name."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]

@@ -146,7 +146,7 @@ def require_openpyxl(path: str) -> Any:
         import openpyxl
     except ImportError as error:
         raise InputError(
-            f"{path} needs the package openpyxl: run python -m pip install -r requirements-tables.txt, or save the "
+            f"{path} needs the package openpyxl, of the extra tables: run python -m pip install openpyxl, or save the "
             "table as CSV (UTF-8)"
         ) from error
     return openpyxl
@@ -192,7 +192,7 @@ def _listed(sheets: Sequence[Any]) -> str:
 
 def _other_sheets(book: Workbook, sheet: Any) -> list[str]:
     others = [one for one in book.worksheets if one is not sheet]
-    return [f"sheet {sheet.title!r} is read, not {_listed(others)}"] if others else []
+    return [f"sheet {sheet.title!r} is read, not {_listed(others)}, which --sheet names"] if others else []
 
 
 def _hidden_rows(hidden: Collection[int]) -> list[str]:

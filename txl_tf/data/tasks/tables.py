@@ -146,7 +146,8 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
         remedy = f"give --{name}={near!r}" if near else f"name one of them with --{name}"
         if not near and not columns.named(name) and table.header.rpartition(", ")[2].startswith("line "):
             remedy += ", or, if this line is not a header, give --no_header and the columns' numbers (--text_column=1)"
-        raise InputError(f"{table.header} has no column {column!r} but {shown}: {remedy}")
+        other = f" ({', '.join(table.remarks)})" if table.remarks else ""  # such as further sheets
+        raise InputError(f"{table.header} has no column {column!r} but {shown}{other}: {remedy}")
 
 
 def text_rows(texts: Sequence[str | tuple[str, str]]) -> list[Row]:

@@ -31,12 +31,13 @@ _EMPTY_LINE = re.compile(rb"(?<=\n)\r?\n")
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Bytes from start up to stop of a file; stop None: to the end of the file.
+    """Bytes from start up to stop of a file; stop None: to the end of the file. Or the texts in rows of a table.
 
     Attributes:
         split: to which they belong; None: the split of each document is drawn.
         path, start, stop: where they are.
         name: of the file, for messages; "": its path.
+        column: of the texts, if the file is a table; start and stop then count rows.
     """
 
     split: str | None
@@ -44,6 +45,7 @@ class Piece:
     start: int = 0
     stop: int | None = None
     name: str = ""
+    column: str = ""
 
     @property
     def shown(self) -> str:
@@ -58,7 +60,7 @@ class TextRules:
     Attributes:
         documents: how documents end. "joined": their ends leave no trace. "file": a piece is a document and ends in a
             blank line, which replaces newlines at its end. "blank_line": blank lines separate documents; every document
-            ends in one.
+            ends in one. "row": a row of a table is a document, and ends in a blank line.
         inner: the ends of documents inside a piece, "blank_line" or "article"; "": none. They are marked, but do not
             change the text.
         utf8: whether to raise InputError, with file and position, for text that is not UTF-8.

@@ -23,8 +23,10 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.data import encoders
-from txl_tf.data.text import archives, sources
+from txl_tf.data.tables.dataset_folders import local, parts
+from txl_tf.data.text import archives, rows, sources
 from txl_tf.data.text.download import PublishedFile, fetch
+from txl_tf.data.text.splits import WORDS
 from txl_tf.errors import InputError
 
 
@@ -41,6 +43,9 @@ class PublishedCorpus:
         vocab_size: of the published files.
         passes: copies of the training text, each shuffled.
         articles: whether the text is articles, each with a title as WikiText has them.
+        copy: where the Hub has the text as Parquet files, as hf://..
+        tokens: of each split in the published files, ends of lines included; {}: not known.
+        line_of: makes a line of the text of a row of its copies.
     """
 
     published: PublishedFile
@@ -51,23 +56,39 @@ class PublishedCorpus:
     vocab_size: int = 0
     passes: int = 1
     articles: bool = False
+    copy: str = ""
+    tokens: dict[str, int] = dataclasses.field(default_factory=dict)
+    line_of: Callable[[str], str] | None = None
 
     def text(
-        self, name: str, source: str | None, download_dir: str, work_dir: str, at_lines: bool = False
+        self,
+        name: str,
+        source: str | None,
+        download_dir: str,
+        work_dir: str,
+        at_lines: bool = False,
+        column: str | None = None,
     ) -> sources.TextSource:
         """TextSource of the corpus.
 
         Args:
             name: for messages.
-            source: the archive, or a file or directory with its content; None: download.
+            source: the archive, or a file or directory with its content, also as Parquet or Arrow; None: download.
             download_dir, work_dir: local directories for the archive, and for extracted files.
             at_lines: whether splits of one file begin at the start of a line instead of the published byte.
+            column: of the texts in Parquet and Arrow files, see `rows.text_column`.
 
         Raises:
             InputError: there is nothing to read, or another corpus.
         """
         if source is None:
-            source = fetch(self.published, download_dir)
+            source = self._fetched(download_dir)
+            if source is None:
+                return self._of_rows(name, local(self.copy), work_dir, column, published=True)
+        if self.line_of and tf.io.gfile.isdir(source) and parts(source):
+            return self._of_rows(name, source, work_dir, column)
+        if column:
+            raise InputError(f"--text_column is for tables, and {source} holds none that {name} is read from: omit it")
         pattern = "|".join(self.members.values())
         if tf.io.gfile.isdir(source):
             found = [path for path in sources.find_files(source) if not archives.is_archive(path)]
@@ -83,6 +104,43 @@ class PublishedCorpus:
         else:
             found = [source]
         return self._text(name, source, found, at_lines)
+
+    def _fetched(self, directory: str) -> str | None:
+        """The local path of the archive; None if no address has it and the Hub has a copy."""
+        try:
+            return fetch(self.published, directory)
+        except InputError as error:
+            if not self.copy:
+                raise
+            logging.warning("%s: its copy at %s follows", error, self.copy)
+            return None
+
+    def _of_rows(
+        self, name: str, source: str, work_dir: str, column: str | None, published: bool = False
+    ) -> sources.TextSource:
+        """The text in a folder of Parquet or Arrow files, a row for each line. `published`: it must be all of it."""
+        files: dict[str | None, list[str]] = {}
+        for part, paths in parts(source).items():
+            split = WORDS.get(part.rpartition("/")[2])
+            if split in files:
+                raise InputError(f"{source} has several folders of tables: give one of them as --source")
+            files[split] = paths
+        if name == "lm1b":
+            files.setdefault("valid", files.get("test", []))
+        pieces = []
+        for split in sources.SPLITS:
+            if not files.get(split):
+                raise InputError(
+                    f"{source} has no {split} text of {name}: no Parquet or Arrow file is named {split}-.."
+                )
+            path = os.path.join(work_dir, f"{split}.txt")
+            count = rows.write_lines(files[split], column, self.line_of or str, path)
+            if published and count != self.tokens[split]:
+                raise InputError(
+                    f"{source} is not the published {name}: {split} has {count:,} tokens, not {self.tokens[split]:,}"
+                )
+            pieces.append(sources.Piece(split, path))
+        return sources.TextSource(tuple(pieces), inner="article" if self.articles else "")
 
     def _text(self, name: str, source: str, found: list[str], at_lines: bool) -> sources.TextSource:
         names = {path: path.replace("\\", "/").rsplit("/", 1)[-1] for path in found}
@@ -101,7 +159,10 @@ class PublishedCorpus:
             files["valid"] = files["valid"] or files["test"]
         for split, paths in files.items():
             if not paths:
-                raise InputError(f"{source} has no {split} text of {name}: no file is named {self.members[split]}")
+                raise InputError(
+                    f"{source} has no {split} text of {name}: give {self.published.name}, its files with their names, "
+                    "or a folder of Parquet files"
+                )
         pieces = [sources.Piece(split, path) for split in sources.SPLITS for path in files[split]]
         return sources.TextSource(tuple(pieces), inner="article" if self.articles else "")
 
@@ -113,6 +174,11 @@ def _local(path: str, directory: str) -> str:
     copy = os.path.join(directory, path.rsplit("/", 1)[-1])
     tf.io.gfile.copy(path, copy, overwrite=True)
     return copy
+
+
+def _wiki_line(row: str) -> str:
+    """A row of WikiText is a line with its spaces; a line of one space has an empty row."""
+    return (row.removesuffix("\n") or " ") + "\n"
 
 
 _WIKI_MEMBERS = {split: rf"(wiki\.)?{split}\.(tokens|txt)|wikitext-\d+\.{split}\.txt" for split in sources.SPLITS}
@@ -149,6 +215,9 @@ CORPORA = {
         cutoffs=(20_000, 40_000, 200_000),
         vocab_size=267_735,
         articles=True,
+        copy="hf://datasets/Salesforce/wikitext/wikitext-103-v1",
+        tokens={"train": 103_227_021, "valid": 217_646, "test": 245_569},
+        line_of=_wiki_line,
     ),
     "wt2": PublishedCorpus(
         PublishedFile(
@@ -160,6 +229,9 @@ CORPORA = {
         words={"counted": sources.SPLITS},
         vocab_size=33_278,
         articles=True,
+        copy="hf://datasets/Salesforce/wikitext/wikitext-2-v1",
+        tokens={"train": 2_088_628, "valid": 217_646, "test": 245_569},
+        line_of=_wiki_line,
     ),
     "ptb": PublishedCorpus(
         PublishedFile(
@@ -170,6 +242,9 @@ CORPORA = {
         {split: rf"(ptb\.)?{split}\.txt" for split in sources.SPLITS},
         words={"counted": sources.SPLITS, "lower_case": True},
         vocab_size=10_000,
+        copy="hf://datasets/ptb-text-only/ptb_text_only@refs/convert/parquet/penn_treebank",
+        tokens={"train": 929_589, "valid": 73_760, "test": 82_430},
+        line_of=" {} \n".format,
     ),
     "lm1b": PublishedCorpus(
         PublishedFile(
@@ -193,5 +268,6 @@ CORPORA = {
         cutoffs=(60_000, 100_000, 640_000),
         vocab_size=793_471,
         passes=4,
+        line_of="{}\n".format,
     ),
 }

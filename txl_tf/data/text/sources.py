@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from txl_tf.data.text import blocks
+from txl_tf.data.text import blocks, rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
-from txl_tf.data.text.splits import SPLITS, named_splits
+from txl_tf.data.text.splits import SPLITS, named_splits, told_words
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import check_file
@@ -46,7 +46,7 @@ class TextSource:
 
     @property
     def document_ends(self) -> str:
-        """The end of a document: "file", "blank_line" or "article"; "": the text has no known documents."""
+        """The end of a document: "file", "blank_line", "article" or "row"; "": the text has no known documents."""
         return self.inner or (self.documents if self.documents != "joined" else "")
 
     def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> TextRules:
@@ -69,6 +69,9 @@ class TextSource:
 
     def _texts(self, reading: TextRules) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:
+            if piece.column:
+                yield from rows.documents(piece, reading)[0]
+                continue
             with PieceBlocks(piece, reading) as reader:
                 documents = 0
                 for index in range(reader.count):
@@ -84,7 +87,7 @@ class TextSource:
     def split_sizes(self) -> Iterable[tuple[str, str, int]]:
         """Yields (split, file, bytes) for `split_contents`. Reads the text if the splits of documents are drawn."""
         for piece, size in zip(self.pieces, self.sizes, strict=True):
-            if piece.split is not None:
+            if piece.split is not None and not piece.column:
                 yield piece.split, piece.shown, size
             else:
                 for split, text in TextSource((piece,), self.documents)._texts(self.reading(utf8=False)):
@@ -108,6 +111,8 @@ def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str,
 
 def _sizes(pieces: Iterable[Piece]) -> list[int]:
     def size(piece: Piece) -> int:
+        if piece.column:
+            return rows.size_of(piece)
         return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
@@ -159,13 +164,14 @@ def text_files(
     work_dir: str | None = None,
     encoding: str | None = None,
     binary: bool = False,
+    text_column: str | None = None,
 ) -> TextSource:
     """The user's text: a file, a directory (all files below it), a glob, or archives of text.
 
     Splits follow the first rule that applies:
 
     - files or folders named for splits (`named_splits`): by name
-    - documents="blank_line": drawn for each document
+    - documents="blank_line", or Parquet and Arrow files, in which a row is a document: drawn for each document
     - at least 40 files: drawn for each file
     - else shares of every file: its last 5% of bytes are test, the 5% before them valid
 
@@ -178,6 +184,7 @@ def text_files(
         splits: "names": only the first rule; "shares": all but the first; None: all, but the first not for one file.
         work_dir: a local directory for unpacked and converted files; None: files are read as they are.
         encoding, binary: as for `plain_files`.
+        text_column: of Parquet and Arrow files, see `rows.text_column`.
 
     Raises:
         InputError: there is no file; some names say a split and others do not (`named_splits`); or as for
@@ -185,6 +192,10 @@ def text_files(
     """
     paths = find_files(source)
     root = source.rstrip("/") + "/" if tf.io.gfile.isdir(source) else paths[0][: _common_folders(paths)]
+    if tables := rows.files_of_rows(paths):
+        return _rows([File(path, path[len(root) :]) for path in tables], root, splits, text_column)
+    if text_column:
+        raise InputError(f"--text_column is for tables, and {source} is text: omit it")
     files = [File(path, path[len(root) :]) for path in paths]
     if work_dir is not None:
         files = plain_files(files, work_dir, encoding, binary)
@@ -209,6 +220,20 @@ def text_files(
         for piece in cut_by_bytes([file.path], at_lines=True)
     )
     return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "", "shares")
+
+
+def _rows(files: Sequence[File], root: str, splits: str | None, column: str | None) -> TextSource:
+    """The text of tables. Files that are all named "train" say no splits."""
+    names = [file.name for file in files]
+    told = splits != "shares" and any(told_words(name) - {"train"} for name in names)
+    said = named_splits(names, root, required=splits == "names") if told or splits == "names" else None
+    of_files: Sequence[str | None] = said or [None] * len(files)
+    pieces = [
+        piece
+        for file, split in zip(files, of_files, strict=True)
+        for piece in rows.pieces(split, file.path, file.shown, rows.text_column(file.path, column))
+    ]
+    return TextSource(tuple(pieces), "row", split_rule="names" if said else "documents")
 
 
 def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, ...]:

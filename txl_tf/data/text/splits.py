@@ -37,7 +37,7 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
     Raises:
         InputError: only some names say a split, a split is missing, or two words claim one.
     """
-    told = [_told(name) for name in names]
+    told = [told_words(name) for name in names]
     named = [words for words in told if words]
     if not named and not required:
         return None
@@ -63,7 +63,7 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
     return [split for split in found if split]
 
 
-def _told(path: str) -> set[str]:
+def told_words(path: str) -> set[str]:
     """The words that name a split in the innermost part of a path that has one."""
     for part in reversed(path.split("/")):
         if words := set(_words(part)):

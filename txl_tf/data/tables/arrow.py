@@ -1,0 +1,207 @@
+"""Parquet and Arrow files as tables, and tables as Parquet. pyarrow is needed: requirements-tables.txt.
+
+Arrow's files are read (.arrow, .feather), and its streams, which Hugging Face's `datasets` writes as .arrow. All of
+this works without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.table import Table, of_records, refuse_twice
+from txl_tf.errors import InputError, one_line
+
+PARQUET = (b"PAR1", b"PARE")
+"""The first bytes of Parquet files; PARE: of encrypted ones."""
+
+ARROW = (b"ARROW1", b"\xff\xff\xff\xff")
+"""The first bytes of Arrow's files and of its streams."""
+
+_FEATURES = b"huggingface"
+"""The part of a schema's metadata where `datasets` keeps the names of classes."""
+
+
+class Groups:
+    """A file whose rows are read by groups, so that memory does not grow with its size.
+
+    Args:
+        path: for messages.
+        file: a local path, bytes, or a file that is open for reading.
+
+    Attributes:
+        schema: pyarrow's Schema.
+        rows: the number of rows in each group.
+
+    Raises:
+        InputError: pyarrow is missing, or the file is damaged or encrypted.
+    """
+
+    def __init__(self, path: str, file: Any):
+        pyarrow = require_pyarrow(path)
+        self._path, self._metadata = path, None
+        with self._readable():
+            if isinstance(file, bytes):
+                source = pyarrow.BufferReader(file)
+            else:
+                source = pyarrow.memory_map(file) if isinstance(file, str) else pyarrow.PythonFile(file, mode="r")
+            first = source.read(4)
+            source.seek(0)
+            if first in PARQUET:
+                from pyarrow import parquet
+
+                opened = parquet.ParquetFile(source)
+                self.schema = opened.schema_arrow
+                self.rows = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+                self._read: Callable[[int, list[str]], Any] = opened.read_row_group
+                self._metadata = opened.metadata
+                return
+            if first == ARROW[1]:
+                stream = pyarrow.ipc.open_stream(source)
+                self.schema, batches = stream.schema, list(stream)  # of a local file only places in it, not copies
+            else:
+                reader = pyarrow.ipc.open_file(source)
+                self.schema, batches = reader.schema, [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            self.rows = [batch.num_rows for batch in batches]
+            self._read = lambda group, names: batches[group].select(names)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def texts(self) -> list[str]:
+        """The names of the columns of texts."""
+        from pyarrow import types
+
+        kinds = [kind.value_type if types.is_dictionary(kind) else kind for kind in self.schema.types]
+        are = (types.is_string, types.is_large_string, types.is_string_view)
+        return [name for name, kind in zip(self.names, kinds, strict=True) if any(one(kind) for one in are)]
+
+    def read(self, group: int, names: Sequence[str]) -> dict[str, list[Any]]:
+        """{column: its values in the rows of a group}: as in JSON, with classes by their names."""
+        with self._readable():
+            found = self._read(group, list(names))
+            return {name: self._values(name, found.column(name)) for name in names}
+
+    def size(self, group: int, name: str) -> int:
+        """About how many bytes a column has in a group."""
+        if self._metadata is None:
+            return int(self._read(group, [name]).nbytes)
+        columns = map(self._metadata.row_group(group).column, range(self._metadata.num_columns))
+        return next(int(one.total_uncompressed_size) for one in columns if one.path_in_schema == name)
+
+    def require_text(self, flag: str, name: str) -> None:
+        """Raises InputError if a column holds bytes. `flag` names the column."""
+        from pyarrow import types
+
+        kind = self.schema.field(name).type
+        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+            raise InputError(
+                f"{self._path} has bytes in the column {name!r}, not text: name another column with --{flag}"
+            )
+
+    def _values(self, name: str, column: Any) -> list[Any]:
+        import pyarrow
+
+        if pyarrow.types.is_decimal(column.type):
+            column = column.cast(pyarrow.float64())
+        values = column.to_pylist()
+        features = json.loads((self.schema.metadata or {}).get(_FEATURES, b"{}"))
+        named = _namer(features.get("info", {}).get("features", {}).get(name))
+        return list(map(named, values)) if named else values
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Makes one line of what pyarrow raises."""
+        import pyarrow
+
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError, ValueError, AttributeError, TypeError) as error:
+            if isinstance(error, InputError):
+                raise
+            if re.search("(?i)encrypt|decrypt", str(error)):
+                raise InputError(f"{self._path} is encrypted: write it without encryption") from error
+            raise InputError(
+                f"{self._path} cannot be read ({one_line(error)[:200]}): it may be cut off; fetch or write it again"
+            ) from error
+
+
+def read_arrow(path: str, data: bytes, columns: Columns) -> Table:
+    """The rows of a file as a table. Lists are lists, and null is a missing value."""
+    if columns.no_header:
+        raise InputError(f"{path} has names of columns: omit --no_header")
+    groups = Groups(path, data)
+    refuse_twice(groups.names, path)
+    for flag in ("text_column", "text_b_column", "label_column"):
+        if (name := getattr(columns, flag)) in groups.names:
+            groups.require_text(flag, name)
+    records: list[tuple[int, dict[str, Any]]] = []
+    for group in range(len(groups.rows)):
+        found = groups.read(group, groups.names)
+        rows = zip(*found.values(), strict=True)
+        records += enumerate((dict(zip(found, row, strict=True)) for row in rows), len(records) + 1)
+    form = "Parquet" if data.startswith(PARQUET) else "Arrow"
+    return dataclasses.replace(of_records(path, records), names=groups.names, form=form)
+
+
+def parquet_of(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> bytes:
+    """A Parquet file of these rows; a column whose values are of several kinds has them as text."""
+    pyarrow = require_pyarrow(path)
+    from pyarrow import parquet
+
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pyarrow.array(values)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+            texts = [value if value is None or isinstance(value, str) else json.dumps(value, default=str)
+                     for value in values]  # fmt: skip
+            columns[name] = pyarrow.array(texts)
+    file = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table(columns), file)
+    return file.getvalue().to_pybytes()
+
+
+def require_pyarrow(path: str) -> Any:
+    """The package for Parquet and Arrow, which is an extra; InputError if it is missing."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InputError(
+            f"{path} needs the package pyarrow, of the extra tables: run python -m pip install pyarrow, or save the "
+            "table as JSON lines"
+        ) from error
+    return pyarrow
+
+
+def _namer(feature: Any) -> Callable[[Any], Any] | None:
+    """What puts the names of classes into the values of a feature of `datasets`; None: it has none.
+
+    A class of -1 is missing, as in test sets without labels.
+    """
+    if isinstance(feature, list):  # older versions wrote a list of one feature
+        feature = {"feature": feature[0]}
+    if not isinstance(feature, dict):
+        return None
+    if feature.get("_type") == "ClassLabel":
+        names = dict(enumerate(feature["names"]))
+        return names.get
+    if "feature" in feature:
+        inner = feature["feature"]
+        if isinstance(inner, dict) and "_type" not in inner:  # a list of structures is stored as lists in a structure
+            return _namer({name: {"feature": one} for name, one in inner.items()})
+        named = _namer(inner)
+        return named and (lambda value: None if value is None else list(map(named, value)))
+    fields = {name: named for name, one in feature.items() if name != "_type" and (named := _namer(one))}
+    if not fields:
+        return None
+    return lambda value: value and value | {name: named(value[name]) for name, named in fields.items()}
