@@ -128,7 +128,7 @@ clean:
 	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv-clients/installed: requirements.txt requirements-clients.txt serving/requirements.txt pyproject.toml
+.venv-clients/installed: requirements.txt requirements-clients.txt requirements-harness.txt serving/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt \
 	  -r requirements-clients.txt -r serving/requirements.txt 'pytest>=8,<10'
@@ -140,6 +140,6 @@ clean:
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt requirements-tables.txt tpu/requirements-aot.txt serving/requirements.txt examples/requirements-litert.txt
+.venv/installed-dev: .venv/installed requirements-dev.txt requirements-sklearn.txt requirements-tables.txt tpu/requirements-aot.txt serving/requirements.txt examples/requirements-litert.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@

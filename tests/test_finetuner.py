@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import types
 
 import numpy as np
@@ -13,6 +14,7 @@ from small_run import KilledError, change, lines
 
 import txl_tf
 from txl_tf import families, finetuner
+from txl_tf.data.tables.frames import table_of
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
@@ -432,3 +434,48 @@ def test_a_fold_may_have_a_metric_that_is_no_number(capsys):
     assert (line["loss"], line["loss_std"], line["pearson"], line["pearson_std"]) == (0.5, 0.0, None, None)
     assert [run["pearson"] for run in line["runs"]] == [0.25, None] and line["examples"] == 6
     assert "2 folds: pearson nan, standard deviation nan" in capsys.readouterr().out
+
+
+def table(rows):
+    """A table of texts whose first word decides."""
+    return table_of(
+        {"text": [f"{WORDS[i % 2]} {WORDS[2 + i % 4]} {'a ' * i}" for i in rows], "label": [str(i % 2) for i in rows]}
+    )
+
+
+def test_a_row_of_weight_two_counts_as_two_rows(init, one_device, tmp_path):
+    """And one of weight 0 as none, whatever the order of the batch; without dropout."""
+    settings = {"data": {"batch_size": 10, "tgt_len": 16}, "train": TRAIN, "eval": SETTINGS["eval"]}
+    settings |= {"model": dict.fromkeys(("dropout", "dropatt", "summary_dropout"), 0.0)}
+    models = []
+    for name, rows, weights in (
+        ("repeated", [0, 0, *range(1, 9)], None),
+        ("weighted", range(10), [2, *[1] * 8, 0]),
+        ("plain", range(9), None),
+    ):
+        given = {"settings": settings, "strategy": one_device, "weights": weights}
+        Finetuner(init, "classification", table(rows), table(range(10)), **given).run(str(tmp_path / name))
+        models.append(model_dirs.load_trained(str(tmp_path / name), checkpoint="latest").model)
+    assert_same(models[0], models[1], rtol=1e-9, atol=1e-12)
+    assert (
+        max(np.abs(a - b).max() for a, b in zip(models[1].get_weights(), models[2].get_weights(), strict=True)) > 1e-6
+    )
+
+
+def test_weights_stay_with_their_rows(init, one_device):
+    """Also when a part is held out; a run that is continued with others is another run."""
+
+    def examples(dev, weights):
+        given = {"settings": SETTINGS, "strategy": one_device, "weights": weights}
+        return Finetuner(init, "classification", table(range(20)), dev, **given).corpus.train
+
+    numbers = np.arange(20) + 1
+    whole, part = examples(table(range(20)), numbers), examples(None, numbers)
+    by_text = {tokens.tobytes(): weight for tokens, weight in zip(whole.features["tokens"], numbers, strict=True)}
+    assert (
+        len(part) == 18 and [by_text[tokens.tobytes()] for tokens in part.features["tokens"]] == part.weights.tolist()
+    )
+    assert whole.fingerprint() != examples(table(range(20)), None).fingerprint()
+    for wrong, message in (([1] * 3, "shape (3,) for 20 rows"), ([-1] * 20, "from 0 on"), ([0] * 20, "above 0")):
+        with pytest.raises(InputError, match=re.escape(message)):
+            examples(None, wrong)

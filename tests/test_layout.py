@@ -48,6 +48,8 @@ ALLOWED = {
     "inference": f"{RUNS} hashing",
     "finetuner": "counted data devices errors families inference metrics published runs settings storage training",
     "api": "data devices errors families inference progress published quiet runs settings",
+    "harness": "api errors families inference progress storage",
+    "sklearn": "api data errors finetuner storage",
     "published": "counted data devices errors families layers models progress runs settings storage",
 }
 """The parts that each part of txl_tf may import, besides itself.
@@ -209,11 +211,15 @@ def test_choices_are_those_that_the_code_knows():
 def test_every_distribution_that_is_imported_is_required():
     """requirements.txt names what txl_tf imports, not only what happens to come with TensorFlow; extras have files."""
     distributions = importlib.metadata.packages_distributions()
-    files = [(ROOT / f"requirements{name}.txt").read_text() for name in ("", "-beam", "-gpu", "-tables")]
+    files = [
+        (ROOT / f"requirements{name}.txt").read_text()
+        for name in ("", "-beam", "-gpu", "-harness", "-sklearn", "-tables")
+    ]
     required = {
         name.replace("-", "_").lower() for file in files for name in re.findall(r"^([\w-]+)", file, re.MULTILINE)
     }
-    distributions = {"apache_beam": ["apache-beam"], "jax": ["jax"]} | distributions  # these need not be installed
+    optional = {"apache_beam": ["apache-beam"], "jax": ["jax"], "lm_eval": ["lm_eval"], "sklearn": ["scikit-learn"]}
+    distributions = optional | distributions  # these need not be installed
     distributions["tensorflow"] = ["tensorflow"]  # which may be tensorflow_tpu
     for path in SOURCES:
         for name in {name.split(".")[0] for name in imported(path)} - {"txl_tf", *sys.stdlib_module_names}:

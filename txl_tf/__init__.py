@@ -11,6 +11,8 @@ StatefulTransformerXL, SeparateTexts       a Transformer-XL for Keras's fit
 load_corpus                                a corpus that prepare_data wrote
 InputError                                 an error that the user can fix, in one line
 
+The modules txl_tf.sklearn and txl_tf.harness, which users may rely on, too, are for scikit-learn and lm_eval.
+
 Each is loaded when it is first used: importing this package does not load TensorFlow. help(txl_tf.load) says more.
 
 Shapes used throughout: B batch (lanes), T = tgt_len, M = mem_len, K = M + T keys, D = d_model, H = n_head,

@@ -7,6 +7,7 @@ Examples:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
@@ -21,6 +23,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables import held_out
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import split_of
+from txl_tf.data.tables.table import Table
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.tables import imbalance
@@ -48,7 +51,8 @@ class Finetuner:
     Args:
         init: a model_dir with a pretrained model, or a folder or zip as published; gives the vocabulary and sizes.
         task: a name in `families.tuned_configs`.
-        train_file, dev_file: the examples; local or gs://. Without dev_file a part of train_file is held out.
+        train_file, dev_file: the examples; local or gs://, or for a task of tables a Table. Without dev_file a part of
+            train_file is held out.
         settings: of the run, {group: {field: value}}. The others follow from the model's size and the number of
             examples: see `_chosen` and `_counts`.
         columns: names of a table's columns, see `Columns.of`.
@@ -58,6 +62,8 @@ class Finetuner:
         strategy: from `distribute.make_strategy`; None: the default.
         part: (number from 0 on, count): the part of train_file that is held out, if there is no dev_file.
         part_seed: of the parts' draw.
+        weights: how much each row of train_file counts in the loss, for a task of tables: numbers from 0 on. A batch's
+            loss is the mean by these weights. None: all count 1.
 
     Attributes:
         config: the run's Config; only the seed differs between runs.
@@ -71,8 +77,8 @@ class Finetuner:
         self,
         init: str,
         task: str,
-        train_file: str,
-        dev_file: str | None = None,
+        train_file: str | Table,
+        dev_file: str | Table | None = None,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
@@ -81,6 +87,7 @@ class Finetuner:
         strategy: tf.distribute.Strategy | None = None,
         part: tuple[int, int] = (0, held_out.TENTHS),
         part_seed: int = 1,
+        weights: Sequence[float] | None = None,
     ):
         self.strategy = strategy or make_strategy()
         named, init = init, usable(init)
@@ -108,9 +115,12 @@ class Finetuner:
 
         columns = Columns.of(columns)
         train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
+        where = train_file if isinstance(train_file, str) else "the table"
         train_rows, self._said = fine_tuning.read(train_file, columns, True), ""
+        counting = None if weights is None else _weights_of(train_rows, weights, where, fine_tuning.tables)
         if dev_file is None:
-            train_rows, dev_rows, self._said = _part(train_rows, train_file, part, part_seed)
+            train_rows, dev_rows, taken, self._said = _part(train_rows, where, part, part_seed)
+            counting = None if counting is None else np.delete(counting, taken)
         else:
             dev_rows = fine_tuning.read(dev_file, columns, True)
 
@@ -122,9 +132,10 @@ class Finetuner:
         train_set, known = examples(train_rows, "train", None), model_dirs.read_labels(init)
         if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
             train_set = examples(train_rows, "train", known)  # the pretrained head keeps its classes
+        train_set = dataclasses.replace(train_set, weights=counting)
         if not train_set.learned:
             raise InputError(
-                f"--train={train_file}: no answer is where the file says, so there is nothing to learn: correct "
+                f"--train={where}: no answer is where the file says, so there is nothing to learn: correct "
                 "answer_start, which counts characters from 0, or give --find_answers"
             )
         dev_set = examples(dev_rows, "dev", train_set.labels or None)
@@ -134,7 +145,7 @@ class Finetuner:
             vocabulary,
             identity["spec"],
             identity["sha256"],
-            data_dir=os.path.dirname(train_file),
+            data_dir=os.path.dirname(where),
             columns=columns,
         )
         config = config.fit_to_pretrained(pretrained, train_set)
@@ -236,8 +247,20 @@ class Finetuner:
         return make
 
 
-def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, Any, str]:
-    """The rows to learn from, the rows held out, and a line about them."""
+def _weights_of(rows: Any, weights: Sequence[float], path: str, tables: bool) -> np.ndarray:
+    """The weights as float32 [n], one for each row."""
+    if not tables:
+        raise InputError("weights are for tasks whose examples are the rows of a table: omit them")
+    found = np.asarray(weights, np.float32)
+    if found.shape != (len(rows),):
+        raise InputError(f"weights of shape {found.shape} for {counted(len(rows), 'row')} of {path}: give one for each")
+    if not np.isfinite(found).all() or found.min() < 0 or not found.any():
+        raise InputError("weights must be finite numbers from 0 on, and some of them above 0")
+    return found
+
+
+def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, Any, list[int], str]:
+    """The rows to learn from, the rows held out and their numbers, and a line about them."""
     number, count = part
     numbers = next(iter(held_out.parts(rows, count, seed)[number:]), [])
     left, taken = held_out.parted(rows, numbers)
@@ -249,7 +272,7 @@ def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, 
     noun = "text" if hasattr(rows, "paragraphs") else "example"
     held = counted(len(numbers), f"{noun} of {path} is", f"{noun}s of {path} are")
     said = f"dev: {held} held out, {share} by seed {seed}"
-    return left, taken, f"{said}; --dev names another file"
+    return left, taken, numbers, f"{said}; --dev names another file"
 
 
 def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:

@@ -45,9 +45,11 @@ class Served(abc.ABC):
         """The values of the README's placeholders, except $name, which is the directory's name."""
 
     def tokenized(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The tokens of strings [B], as `with_lengths`, and the vocabulary's start token."""
-        start_token = tf.constant(self.vocabulary.start_token, tf.int32)
-        return with_lengths(self.vocabulary.encode_tensor(texts)) | {"start_token": start_token}
+        """The tokens of strings [B], as `with_lengths`, the start token, and the unknown token, -1: none."""
+        unknown = self.vocabulary.special.unknown
+        single = {"start_token": self.vocabulary.start_token, "unknown_token": -1 if unknown is None else unknown}
+        numbers = {name: tf.constant(token, tf.int32) for name, token in single.items()}
+        return with_lengths(self.vocabulary.encode_tensor(texts)) | numbers
 
     def sizes(self) -> str:
         """A model's sizes as JSON, for `facts`."""

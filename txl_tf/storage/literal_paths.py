@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 
 _PATTERN = re.compile(r"[\[\]*?\\]")
 
@@ -50,6 +50,19 @@ def checkpoint_reader(prefix: str) -> Any:
     reader = tf.train.load_checkpoint(_link_files(prefix, folder.name))
     weakref.finalize(reader, folder.cleanup)  # it opens files when their first tensor is read
     return reader
+
+
+def load_saved_model(export_dir: str) -> Any:
+    """The result of tf.saved_model.load, of any local path or gs://; InputError if there is none that it can load."""
+    try:
+        if not has_pattern(export_dir):
+            return tf.saved_model.load(export_dir)
+        with _plain_folder() as folder:
+            link = os.path.join(folder, "export")
+            os.symlink(os.path.join(os.getcwd(), export_dir), link)
+            return tf.saved_model.load(link)
+    except (OSError, tf.errors.OpError, ValueError) as error:
+        raise InputError(f"{export_dir} is not a SavedModel that can be loaded ({one_line(error)})") from error
 
 
 def _plain_folder() -> tempfile.TemporaryDirectory[str]:

@@ -42,10 +42,11 @@ class TrainingExamples:
 
     @classmethod
     def of(cls, corpus: TaskCorpus, config: Config) -> TrainingExamples:
-        """The batches of a run. Examples that are not to be learned have weight 0; classes may count the same."""
-        weights = corpus.train.features.get("learned")
+        """The batches of a run. Examples count as their weights say; with balance_classes also by their class."""
+        weights = corpus.train.training_weights
         if getattr(config.objective, "balance_classes", False):
-            weights = class_weights(corpus.train.features["label"], len(corpus.labels))
+            by_class = class_weights(corpus.train.features["label"], len(corpus.labels))
+            weights = by_class if weights is None else by_class * weights
         # The second number makes the orders independent of dropout.
         return cls(corpus.train, config.data.batch_size, (config.train.seed, 3), weights)
 

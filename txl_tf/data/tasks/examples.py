@@ -52,6 +52,8 @@ class ExampleSet:
         timed: the features whose last axis is time, [n, .., T].
         padded: the side of an example on which padding is: "left" or "right".
         remarks: notes about the examples for the user, as sentences.
+        weights: how much each counts in training, [n]; None: all count 1, or, if there is a feature "learned", those
+            that it names.
     """
 
     features: Features
@@ -61,6 +63,7 @@ class ExampleSet:
     timed: tuple[str, ...] = ("tokens", "segments", "padding")
     padded: str = "left"
     remarks: tuple[str, ...] = ()
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.features.values())))
@@ -72,9 +75,14 @@ class ExampleSet:
 
     @property
     def learned(self) -> int:
-        """How many of them are learned from: all, unless a feature "learned" says so for each."""
-        learned = self.features.get("learned")
-        return len(self) if learned is None else int(np.count_nonzero(learned))
+        """How many of them are learned from: those that count in training."""
+        weights = self.training_weights
+        return len(self) if weights is None else int(np.count_nonzero(weights))
+
+    @property
+    def training_weights(self) -> np.ndarray | None:
+        """How much each counts in training, [n]; None: all count 1."""
+        return self.features.get("learned") if self.weights is None else self.weights
 
     def known_labels(self) -> np.ndarray:
         """The numbers of all labels, int [m]: one for each example, or for each labelled word."""
@@ -91,7 +99,8 @@ class ExampleSet:
     def fingerprint(self) -> str:
         """A short hash of the features."""
         found = hashlib.sha256(json.dumps([*self.labels, self.timed, self.padded]).encode())
-        for name, array in sorted(self.features.items()):
+        weights = {} if self.weights is None else {"weight of an example": self.weights}
+        for name, array in sorted((self.features | weights).items()):
             found.update(f"{name} {array.dtype} {array.shape}".encode())
             found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()[:16]
