@@ -14,7 +14,7 @@ from flag_help import place
 from serving import terminal
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.dataset_folders import local, part_files
+from txl_tf.data.tables.dataset_folders import local
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
@@ -273,16 +273,28 @@ def given_model(name="model_dir"):
     return usable(flags.FLAGS[name].value)
 
 
-LARGE_TABLE = 1 << 26
-"""Larger files, in bytes, are not checked before TensorFlow is loaded: that would take longer than it saves."""
+def define_dry_run():
+    """Defines --dry_run, for commands that read labelled examples."""
+    flags.DEFINE_bool("dry_run", False, "read the examples, say what was understood, and end: nothing is written")
 
 
-def check_examples(task, paths, columns, labelled):
-    """Raises InputError if one of these files is local and cannot be used for a task, without loading TensorFlow."""
+def understood(task, paths, columns, labelled, to, tags=()):
+    """The rows of the files of a task, by path; a line for each, written to `to`, says what it was taken for.
+
+    TensorFlow is loaded only for remote files, which are left to the command itself, unless it is a --dry_run.
+    """
     use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
-    for path in map(local, paths):
-        if os.path.isdir(path) or part_files(path) or (os.path.isfile(path) and os.path.getsize(path) <= LARGE_TABLE):
-            use.read(path, columns, labelled)
+    found = {}
+    for path in dict.fromkeys(paths):
+        if "://" not in local(path) or flags.FLAGS.dry_run:
+            found[path] = use.read(path, columns, labelled, **({"tags": tags} if use.words else {}))
+            print(f"{path}: {found[path].understood}", file=to, flush=True)
+            if flags.FLAGS.dry_run:
+                for remark in getattr(found[path], "remarks", ()):
+                    print(f"{path}: {remark}", file=to, flush=True)
+    if flags.FLAGS.dry_run:
+        sys.exit(0)
+    return found
 
 
 def define_checkpoint_flag():

@@ -25,17 +25,19 @@ or 130.
 """
 
 import json
+import sys
 
 from absl import flags
 from command_line import (
-    check_examples,
     define_config_flags,
+    define_dry_run,
     define_strategy_flags,
     define_table_flags,
     given_columns,
     given_flags,
     integers,
     run,
+    understood,
 )
 from flag_help import require_flags
 from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names, settings_of
@@ -77,6 +79,7 @@ flags.DEFINE_list("seeds", ["1"], "seeds of new heads, dropout and the order of 
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
 require_flags("init", "train", "model_dir")
 define_table_flags()
+define_dry_run()
 define_strategy_flags()
 
 FIXED = {
@@ -125,6 +128,15 @@ def chosen_task():
     return task
 
 
+read = {}
+"""The rows of the files that were read before TensorFlow was loaded, by their paths."""
+
+
+def files():
+    """The files of --train and --dev."""
+    return filter(None, (split_of(FLAGS.train, "train"), split_of(FLAGS.dev, "valid")))
+
+
 def check():
     """Checks the flags before TensorFlow is loaded."""
     if FLAGS.preset and FLAGS.settings_from:
@@ -132,13 +144,14 @@ def check():
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
         raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
     if task := chosen_task():
-        paths = split_of(FLAGS.train, "train"), split_of(FLAGS.dev, "valid")
-        check_examples(task, filter(None, paths), given_columns(), labelled=True)
+        read.update(understood(task, files(), given_columns(), True, sys.stdout))
 
 
 def main(argv):
     del argv
     task, settings = begin()
+    if FLAGS.dry_run:  # the task was not known before
+        understood(task, files(), given_columns(), True, sys.stdout)
 
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.finetuner import Finetuner, cross_validate
@@ -159,6 +172,7 @@ def main(argv):
             examples_dir=folder,
             strategy=strategy,
             part_seed=seeds[0],
+            rows=read,
             **part,
         )
 

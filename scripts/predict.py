@@ -31,14 +31,15 @@ import sys
 
 from absl import flags
 from command_line import (
-    check_examples,
     define_checkpoint_flag,
+    define_dry_run,
     define_strategy_flags,
     define_table_flags,
     define_weights_flag,
     given_flags,
     given_model,
     run,
+    understood,
 )
 from flag_help import require_flags
 
@@ -49,7 +50,7 @@ from txl_tf.errors import InputError
 from txl_tf.metrics.results import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
-from txl_tf.storage.strict_json import json_line
+from txl_tf.storage.strict_json import json_line, parse_json
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
@@ -72,8 +73,13 @@ flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off wi
 require_flags("model_dir", "input")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_table_flags()
+define_dry_run()
 define_checkpoint_flag()
 define_weights_flag()
+
+
+read = {}
+"""The rows of the input, by its path, if they were read before TensorFlow was loaded."""
 
 
 def check():
@@ -95,7 +101,15 @@ def check():
         is_table(FLAGS.output)
     if FLAGS.all_probabilities and not (FLAGS.output and is_table(FLAGS.output)):
         raise InputError("--all_probabilities needs a table as --output: the lines of JSON have them")
-    check_examples(task, (FLAGS.input,), table_columns(FLAGS.model_dir, columns, FLAGS.metrics), FLAGS.metrics)
+    columns = table_columns(FLAGS.model_dir, columns, FLAGS.metrics)
+    read.update(understood(task, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, known_labels(FLAGS.model_dir)))
+
+
+def known_labels(model_dir):
+    """The labels of a local model_dir, read without TensorFlow; () if it has none."""
+    path = os.path.join(model_dir, "labels.json")
+    found = parse_json(read_local(path), path) if os.path.isfile(path) else ()
+    return tuple(found) if isinstance(found, list) else ()
 
 
 def main(argv):
@@ -130,13 +144,19 @@ def main(argv):
         raise InputError(
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
         )
+    columns = table_columns(predictor.trained.model_dir, given_flags(Columns), FLAGS.metrics)
+    if FLAGS.dry_run:
+        understood(
+            predictor.config.task, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, predictor.trained.class_names()
+        )
     into_table = FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output)
     if into_table:
         new = 2 + FLAGS.all_probabilities * len(predictor.trained.class_names())
-        columns = table_columns(FLAGS.model_dir, given_flags(Columns), FLAGS.metrics)
-        require_room(FLAGS.output, FLAGS.input, columns, new)
+        require_room(FLAGS.output, getattr(read.get(FLAGS.input), "table", FLAGS.input), columns, new)
     with reported("predicting", " batches") as report:
-        found = predictor.predict_file(FLAGS.input, given_flags(Columns), labelled=FLAGS.metrics, progress=report)
+        found = predictor.predict_file(
+            FLAGS.input, columns, labelled=FLAGS.metrics, rows=read.get(FLAGS.input), progress=report
+        )
     for remark in found.examples.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     if found.doubt:
@@ -153,7 +173,7 @@ def main(argv):
     if into_table:
         results = zip(found.rows, found.predictions, strict=True)
         results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
-        write_results(FLAGS.output, FLAGS.input, found.columns, results)
+        write_results(FLAGS.output, found.rows.table, found.columns, results)
     elif FLAGS.output:
         write_result(FLAGS.output, "".join(lines))
     else:

@@ -99,7 +99,7 @@ def main(argv):
     lines = read_texts(FLAGS.input) if rows is None else [row.text for row in rows]
     into_table = rows is not None and FLAGS.output and is_table(FLAGS.output)
     if into_table:
-        require_room(FLAGS.output, FLAGS.input, columns, len(SCORES))
+        require_room(FLAGS.output, rows.table, columns, len(SCORES))
     for remark in () if rows is None else rows.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     model = LanguageModel.load(given_model(), FLAGS.checkpoint, **given_precision(), **given_reach())
@@ -119,7 +119,7 @@ def main(argv):
                 scored_ids.append(score.ids)
             bar.update(len(batch))
     if into_table:
-        write_results(FLAGS.output, FLAGS.input, columns, results)
+        write_results(FLAGS.output, rows.table, columns, results)
     output.flush()
     share = unknown_share(model.vocabulary, scored_ids)
     if note := unknown_note(model.vocabulary.unit, share, FLAGS.input):

@@ -265,7 +265,7 @@ class Model:
         For a pandas DataFrame the result is a copy of it with the columns prediction and probability.
 
         Args:
-            inputs: an input, a list of them, or a DataFrame.
+            inputs: an input, a list of them, a column (a Series or an array), or a DataFrame.
             columns: of a DataFrame, by name: {"text": "message"}; None: those of the training table.
 
         Raises:
@@ -343,6 +343,7 @@ class Model:
 
     def _predicted(self, ability: str, inputs: Any) -> Any:
         tool: Predictor = self._tool(ability)
+        inputs = inputs.tolist() if hasattr(inputs, "tolist") else inputs
         refuse_paths(inputs)
         with reported("predicting", " batches", shown=self._progress) as report:
             return tool.predict(inputs, progress=report)

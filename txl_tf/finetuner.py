@@ -23,7 +23,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables import held_out
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import split_of
-from txl_tf.data.tables.table import Table
+from txl_tf.data.tables.frames import table_of
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.tables import imbalance
@@ -51,8 +51,8 @@ class Finetuner:
     Args:
         init: a model_dir with a pretrained model, or a folder or zip as published; gives the vocabulary and sizes.
         task: a name in `families.tuned_configs`.
-        train_file, dev_file: the examples; local or gs://, or for a task of tables a Table. Without dev_file a part of
-            train_file is held out.
+        train_file, dev_file: the examples: files, local or gs://, or tables of Python, see `frames.table_of`. Without
+            dev_file a part of train_file is held out.
         settings: of the run, {group: {field: value}}. The others follow from the model's size and the number of
             examples: see `_chosen` and `_counts`.
         columns: names of a table's columns, see `Columns.of`.
@@ -64,6 +64,7 @@ class Finetuner:
         part_seed: of the parts' draw.
         weights: how much each row of train_file counts in the loss, for a task of tables: numbers from 0 on. A batch's
             loss is the mean by these weights. None: all count 1.
+        rows: what some of the files hold, by their names, if they were read before.
 
     Attributes:
         config: the run's Config; only the seed differs between runs.
@@ -77,8 +78,8 @@ class Finetuner:
         self,
         init: str,
         task: str,
-        train_file: str | Table,
-        dev_file: str | Table | None = None,
+        train_file: Any,
+        dev_file: Any = None,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
@@ -88,6 +89,7 @@ class Finetuner:
         part: tuple[int, int] = (0, held_out.TENTHS),
         part_seed: int = 1,
         weights: Sequence[float] | None = None,
+        rows: Mapping[str, Any] | None = None,
     ):
         self.strategy = strategy or make_strategy()
         named, init = init, usable(init)
@@ -115,14 +117,30 @@ class Finetuner:
 
         columns = Columns.of(columns)
         train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
-        where = train_file if isinstance(train_file, str) else "the table"
-        train_rows, self._said = fine_tuning.read(train_file, columns, True), ""
-        counting = None if weights is None else _weights_of(train_rows, weights, where, fine_tuning.tables)
+        self._said: list[str] = []
+
+        def read(source: Any) -> tuple[Any, str]:
+            """The rows of a file or table, and its name."""
+            if isinstance(source, str) and source in (rows or {}):
+                return (rows or {})[source], source
+            table = source if isinstance(source, str) else table_of(source)
+            if table is None:
+                raise InputError(
+                    f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(source)[:40]!r}"
+                )
+            name = table if isinstance(table, str) else table.name
+            found = fine_tuning.read(table, columns, True)
+            self._said.append(f"{name}: {found.understood}")
+            return found, name
+
+        train_rows, train_name = read(train_file)
+        counting = None if weights is None else _weights_of(train_rows, weights, train_name, fine_tuning.tables)
         if dev_file is None:
-            train_rows, dev_rows, taken, self._said = _part(train_rows, where, part, part_seed)
+            train_rows, dev_rows, taken, said = _part(train_rows, train_name, part, part_seed)
+            self._said.append(said)
             counting = None if counting is None else np.delete(counting, taken)
         else:
-            dev_rows = fine_tuning.read(dev_file, columns, True)
+            dev_rows, _ = read(dev_file)
 
         def examples(rows: Any, name: str, labels: tuple[str, ...] | None) -> Any:
             directory = tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None
@@ -135,7 +153,7 @@ class Finetuner:
         train_set = dataclasses.replace(train_set, weights=counting)
         if not train_set.learned:
             raise InputError(
-                f"--train={where}: no answer is where the file says, so there is nothing to learn: correct "
+                f"--train={train_name}: no answer is where the file says, so there is nothing to learn: correct "
                 "answer_start, which counts characters from 0, or give --find_answers"
             )
         dev_set = examples(dev_rows, "dev", train_set.labels or None)
@@ -145,7 +163,7 @@ class Finetuner:
             vocabulary,
             identity["spec"],
             identity["sha256"],
-            data_dir=os.path.dirname(where),
+            data_dir=os.path.dirname(train_name),
             columns=columns,
         )
         config = config.fit_to_pretrained(pretrained, train_set)
@@ -186,7 +204,7 @@ class Finetuner:
 
     def _say(self) -> None:
         """Prints what is to be known of the examples."""
-        said = [self._said] if self._said else []
+        said = [*self._said]
         for name, part in (("train", self.corpus.train), ("dev", self.corpus.dev)):
             said += [f"{name}: {remark}" for remark in part.remarks]
         settings, size = self.config.train, self.config.data.batch_size

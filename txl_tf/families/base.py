@@ -177,12 +177,14 @@ class FineTuning(Training):
 
     Attributes:
         objective: (model, config) -> TaskObjective.
-        read: (path, or a Table, Columns, whether every row must have a label) -> the rows of a file.
+        read: (path, or a Table, Columns, whether every row must have a label) -> the rows of a file, whose `understood`
+            says what it was taken for. With `words`, also tags: those that a model knows.
         rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels.
         examples: (rows, ExamplePlan) -> ExampleSet; InputError if a row has a label that the model does not know.
         results: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> TaskResults.
         criterion: the metric by which the best checkpoint is chosen; more is better.
         tables: whether its files are tables with a row for each example.
+        words: whether its examples are words with tags.
         without_dev: how predictions are made if the model has no result on dev, which else chooses a threshold; "": it
             chooses none.
     """
@@ -195,6 +197,7 @@ class FineTuning(Training):
     results: Callable[[Mapping[str, np.ndarray], Any], TaskResults]
     criterion: str
     tables: bool = False
+    words: bool = False
     without_dev: str = ""
     abilities: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")

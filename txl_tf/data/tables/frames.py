@@ -21,6 +21,8 @@ def table_of(value: Any) -> Table | None:
 
     InputError if two columns have one name as text, or the columns of a dict are not equally long.
     """
+    if isinstance(value, Table):
+        return value
     if is_frame(value):
         names = [str(name) for name in value.columns]
         cells = value.astype(object).where(value.notna(), None)
@@ -63,5 +65,9 @@ def _is_column(value: Any) -> bool:
 
 
 def _native(value: Any) -> Any:
-    """A NumPy number as a Python number."""
-    return value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value
+    """A NumPy number as a Python number; arrays, Series, tuples and sets as lists."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value

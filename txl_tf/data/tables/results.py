@@ -36,15 +36,15 @@ def is_table(path: str) -> bool:
     return kind in KINDS
 
 
-def require_room(output: str, path: str, columns: Columns, new: int) -> None:
+def require_room(output: str, path: str | Table, columns: Columns, new: int) -> None:
     """Raises InputError if `output` is a workbook that has no room for a table and so many new columns."""
     if kind_of(output) == "xlsx":
-        table = read_rows(path, columns, Faults(path))
+        table = read_rows(path, columns, Faults(output))
         rows = len(table.rows) + len(table.empty) + (not columns.no_header)
         workbooks.require_room(output, rows, len(table.names) + new)
 
 
-def write_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> None:
+def write_results(output: str, path: str | Table, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> None:
     """Writes a table `with_results`, local or gs://.
 
     Raises:
@@ -63,15 +63,18 @@ def write_results(output: str, path: str, columns: Columns, results: Mapping[int
         raise kept_elsewhere(output, content, end, error) from error
 
 
-def with_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> str | bytes:
+def with_results(
+    output: str, path: str | Table, columns: Columns, results: Mapping[int, Mapping[str, Any]]
+) -> str | bytes:
     """The content of a table with further columns. A new column whose name is taken gets a name with _2.
 
     Args:
         output: the name of the new file, which `is_table`.
-        path, columns: the table that was read, and how.
+        path, columns: the file that was read, or its Table, and how.
         results: {number of a line, as in `Row.line`: {name of a column: value}}. Other rows get none.
     """
-    table = read_rows(path, columns, Faults(path))
+    table = read_rows(path, columns, Faults(output))
+    path = table.name
     names = new_names(table.names, list(next(iter(results.values()), {})))
     rows: dict[int, dict[str, Any]] = {line: {} for line in table.empty} | dict(table.rows)
     found = {line: {names[name]: value for name, value in results.get(line, {}).items()} for line in sorted(rows)}

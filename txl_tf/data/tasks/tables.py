@@ -47,11 +47,13 @@ class TableRows(list[Row]):
         remarks: notes about them for the user, as sentences.
         understood: what the file was taken for.
         label_sets: whether a label is a JSON list of labels.
+        table: from which they were read.
     """
 
     remarks: tuple[str, ...] = ()
     understood: str = ""
     label_sets: bool = False
+    table: Table | None = None
 
 
 LabelReader = Callable[[dict[str, Any], str], str]
@@ -97,11 +99,13 @@ def read_table(
     faults.raise_any()
     if not rows:
         raise InputError(f"{table.name} has no rows")
+    rows.table = table
     found = ((table.empty, "any content"), (without_text, "text"))
     rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
     texts = [f"text in {columns.text_column!r}"]
     texts += [f"second text in {columns.text_b_column!r}"] if columns.text_b_column in table.names else []
-    labels = [f"label in {columns.label_column!r}"] if labelled and columns.label_column in table.names else []
+    named = columns.label_columns or columns.label_column
+    labels = [f"label in {named!r}"] if labelled else []
     rows.understood = f"{', '.join([table.form, *texts, *labels, *table.remarks])}: {counted(len(rows), 'row')}"
     return rows
 
@@ -131,7 +135,7 @@ def _left_out(lines: Sequence[int], what: str) -> str:
 
 def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
     """Raises InputError if the table lacks a column that is needed, or that the user named."""
-    needed = {"text_column": True, "text_b_column": False, "label_column": labelled}
+    needed = {"text_column": True, "text_b_column": False, "label_column": labelled and not columns.label_columns}
     for name, always in needed.items():
         column = getattr(columns, name)
         if not table.names or column in table.names or not (always or columns.named(name)):

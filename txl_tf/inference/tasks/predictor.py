@@ -157,6 +157,7 @@ class Predictor:
         columns: Columns | Mapping[str, Any] | None = None,
         *,
         labelled: bool = False,
+        rows: Any = None,
         progress: Progress | None = None,
     ) -> Predicted:
         """Predicts for the inputs in a file, or a Table, in its order.
@@ -166,14 +167,18 @@ class Predictor:
             columns: the names of a table's columns, see `Columns.of`. By default they are those of the table that the
                 model learned from.
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
+            rows: what the file holds, if it was read before; then the other arguments say how.
             progress: as for `TaskReader.outputs`.
 
         Raises:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
         read_by = table_columns(self.trained.model_dir, columns, labelled)
-        name = path if isinstance(path, str) else "the table"
-        return self._predict(self._task.read(path, read_by, labelled), name, labelled, progress, read_by)
+        if rows is None:
+            known = {"tags": self.trained.class_names()} if self._task.words else {}
+            rows = self._task.read(path, read_by, labelled, **known)
+        name = path if isinstance(path, str) else path.name
+        return self._predict(rows, name, labelled, progress, read_by)
 
     def _predict(
         self, rows: Any, name: str, labelled: bool, progress: Progress | None, columns: Columns | None = None
