@@ -67,6 +67,9 @@ flags.DEFINE_bool("all_probabilities", False, "with a table as --output: also a 
 flags.DEFINE_string(
     "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
 )
+flags.DEFINE_float(
+    "threshold", None, "for several labels: the least probability of a label that is given [the best on dev]"
+)
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off with many inputs")
@@ -155,7 +158,12 @@ def main(argv):
         require_room(FLAGS.output, getattr(read.get(FLAGS.input), "table", FLAGS.input), columns, new)
     with reported("predicting", " batches") as report:
         found = predictor.predict_file(
-            FLAGS.input, columns, labelled=FLAGS.metrics, rows=read.get(FLAGS.input), progress=report
+            FLAGS.input,
+            columns,
+            labelled=FLAGS.metrics,
+            rows=read.get(FLAGS.input),
+            threshold=FLAGS.threshold,
+            progress=report,
         )
     for remark in found.examples.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)

@@ -258,7 +258,13 @@ class Model:
         """
         return self._predicted("classify", texts)
 
-    def predict(self, inputs: Any, columns: Columns | Mapping[str, Any] | None = None) -> Any:
+    def predict(
+        self,
+        inputs: Any,
+        columns: Columns | Mapping[str, Any] | None = None,
+        *,
+        threshold: float | None = None,
+    ) -> Any:
         """Predicts for one input, or for each of a list of inputs, with a fine-tuned model.
 
         The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.tasks.predictor`.
@@ -267,6 +273,7 @@ class Model:
         Args:
             inputs: an input, a list of them, a column (a Series or an array), or a DataFrame.
             columns: of a DataFrame, by name: {"text": "message"}; None: those of the training table.
+            threshold: for several labels, the least probability of a label that is given; None: the best on dev.
 
         Raises:
             InputError: the model is not fine-tuned, or an input is not what its task needs.
@@ -274,8 +281,8 @@ class Model:
         if not is_frame(inputs):
             if columns is not None:
                 raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
-            return self._predicted("predict", inputs)
-        found = self._of_table("predict", inputs, columns, False)
+            return self._predicted("predict", inputs, threshold=threshold)
+        found = self._of_table("predict", inputs, columns, False, threshold=threshold)
         rows = zip(found.rows, found.predictions, strict=True)
         return with_predictions(inputs, {row.line: as_columns(prediction) for row, prediction in rows})
 
@@ -332,21 +339,21 @@ class Model:
         with reported("evaluating", " segments", shown=self._progress) as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
 
-    def _of_table(self, ability: str, data: Any, columns: Any, labelled: bool) -> Predicted:
+    def _of_table(self, ability: str, data: Any, columns: Any, labelled: bool, **options: Any) -> Predicted:
         """The predictions for a file or a table, which may be a value of Python."""
         table = data if isinstance(data, str) else table_of(data)
         if table is None:
             raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(data)[:40]!r}")
         tool: Predictor = self._tool(ability)
         with reported("evaluating" if labelled else "predicting", " batches", shown=self._progress) as report:
-            return tool.predict_file(table, columns, labelled=labelled, progress=report)
+            return tool.predict_file(table, columns, labelled=labelled, progress=report, **options)
 
-    def _predicted(self, ability: str, inputs: Any) -> Any:
+    def _predicted(self, ability: str, inputs: Any, **options: Any) -> Any:
         tool: Predictor = self._tool(ability)
         inputs = inputs.tolist() if hasattr(inputs, "tolist") else inputs
         refuse_paths(inputs)
         with reported("predicting", " batches", shown=self._progress) as report:
-            return tool.predict(inputs, progress=report)
+            return tool.predict(inputs, progress=report, **options)
 
     def _of_one_or_all(self, title: str, function: Callable[[Any], Any], texts: str | Texts) -> Any:
         return function(texts) if isinstance(texts, str) else self._in_batches(title, function, texts)

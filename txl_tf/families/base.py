@@ -185,6 +185,7 @@ class FineTuning(Training):
         criterion: the metric by which the best checkpoint is chosen; more is better.
         tables: whether its files are tables with a row for each example.
         words: whether its examples are words with tags.
+        threshold: the name of a threshold among the results on dev that users may replace; "": there is none.
         without_dev: how predictions are made if the model has no result on dev, which else chooses a threshold; "": it
             chooses none.
     """
@@ -198,6 +199,7 @@ class FineTuning(Training):
     criterion: str
     tables: bool = False
     words: bool = False
+    threshold: str = ""
     without_dev: str = ""
     abilities: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")

@@ -92,6 +92,7 @@ HEADS: dict[str, FineTuning] = {
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
         criterion="micro_f1",
+        threshold="threshold",
         without_dev="a text gets the labels whose probability is at least 0.5",
         guide=predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", _TEXTS),
     ),

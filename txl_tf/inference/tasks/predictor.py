@@ -142,14 +142,17 @@ class Predictor:
         how, model = self._task.without_dev, self.trained
         return f"{model.model_dir} has no result on dev at step {model.step:,}: {how}" if how and not self.dev else ""
 
-    def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
+    def predict(self, inputs: Any, progress: Progress | None = None, threshold: float | None = None) -> Any:
         """Predicts for each input; see the module. For one input that is not in a list, returns one prediction.
 
-        InputError if an input does not have the form that the task needs. For `progress` see `TaskReader.outputs`.
+        `threshold` is the least probability of a label that is given, for several labels; None: the best on dev. For
+        `progress` see `TaskReader.outputs`. InputError if an input does not have the form that the task needs.
         """
         if not isinstance(inputs, list):
-            return self.predict([inputs], progress)[0]
-        return self._predict(self._task.rows(inputs), "inputs", False, progress).predictions if inputs else []
+            return self.predict([inputs], progress, threshold)[0]
+        if not inputs:
+            return []
+        return self._predict(self._task.rows(inputs), "inputs", False, progress, threshold=threshold).predictions
 
     def predict_file(
         self,
@@ -158,6 +161,7 @@ class Predictor:
         *,
         labelled: bool = False,
         rows: Any = None,
+        threshold: float | None = None,
         progress: Progress | None = None,
     ) -> Predicted:
         """Predicts for the inputs in a file, or a Table, in its order.
@@ -168,6 +172,7 @@ class Predictor:
                 model learned from.
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             rows: what the file holds, if it was read before; then the other arguments say how.
+            threshold: as for `predict`.
             progress: as for `TaskReader.outputs`.
 
         Raises:
@@ -178,21 +183,40 @@ class Predictor:
             known = {"tags": self.trained.class_names()} if self._task.words else {}
             rows = self._task.read(path, read_by, labelled, **known)
         name = path if isinstance(path, str) else path.name
-        return self._predict(rows, name, labelled, progress, read_by)
+        return self._predict(rows, name, labelled, progress, read_by, threshold)
 
     def _predict(
-        self, rows: Any, name: str, labelled: bool, progress: Progress | None, columns: Columns | None = None
+        self,
+        rows: Any,
+        name: str,
+        labelled: bool,
+        progress: Progress | None,
+        columns: Columns | None = None,
+        threshold: float | None = None,
     ) -> Predicted:
+        dev = self._with_threshold(threshold)
         labels = self.trained.class_names()
         plan = ExamplePlan(self.config, self.trained.vocabulary, labels=labels, labelled=labelled)
         examples = self._task.examples(rows, plan)
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
         results = self._task.results(outputs, examples)
-        predictions = [one | {"step": self.trained.step} for one in results.predictions(rows, self.dev)]
-        metrics = task_result(self._task, results, self.dev) if labelled else {}
+        predictions = [one | {"step": self.trained.step} for one in results.predictions(rows, dev)]
+        metrics = task_result(self._task, results, dev) if labelled else {}
         if labelled:
             doubt = metrics["collapsed"] or no_better(metrics["metrics"], examples, name)
         else:
-            doubt = results.collapse(self.dev) if len(examples) >= ENOUGH else None
+            doubt = results.collapse(dev) if len(examples) >= ENOUGH else None
         doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
         return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns or Columns())
+
+    def _with_threshold(self, threshold: float | None) -> dict[str, float]:
+        """The results on dev, with another threshold if one is given; InputError if it is not possible."""
+        if threshold is None:
+            return self.dev
+        if not self._task.threshold:
+            raise InputError(
+                f"a threshold is for several labels, and this model has learned {self.config.task}: omit it"
+            )
+        if not 0 < threshold < 1:
+            raise InputError(f"threshold={threshold} must be above 0 and below 1")
+        return self.dev | {self._task.threshold: threshold}
