@@ -1,6 +1,6 @@
 """Fine-tunes a pretrained XLNet on a task; started again with the same --model_dir, it continues.
 
-    python scripts/finetune.py --init=runs/xl --task=classification --train=train.tsv --dev=dev.tsv --model_dir=runs/1
+    python scripts/finetune.py --init=xlnet/xlnet-base-cased --task=classification --train=train.tsv --model_dir=runs/1
     python scripts/finetune.py --init=runs/large --preset=race --train=RACE/train --dev=RACE/dev --model_dir=runs/race
     python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
     python scripts/finetune.py .. --folds=5 --model_dir=runs/five         # cross-validation: runs/five/fold-1 and so on
@@ -14,8 +14,8 @@ Multiple choice reads RACE's folders, or JSON lines.
 Answering reads files of SQuAD 1.1 or 2.0 (.json, .json.gz), with texts in windows of --tgt_len tokens (default 512).
 Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), or JSON lines with
 tokens and tags.
-The vocabulary and the sizes are those of --init: a model_dir, or a folder or zip as published. --preset names a
-published recipe; any flag overrides it. The other settings follow from the model's size and the number of examples: 3
+The vocabulary and the sizes are those of --init: a model_dir, or a published model by its name in the Hub, as folder
+or zip. --preset names a published recipe; any flag overrides it. The other settings follow from the model's size and the number of examples: 3
 to 20 epochs, a tenth of them for warmup, with evaluations on dev; small models get a higher learning rate and some
 dropout.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
@@ -48,7 +48,11 @@ from txl_tf.errors import InputError
 from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("init", None, "the pretrained model: a model_dir, local or gs://, or a folder or zip as published")
+flags.DEFINE_string(
+    "init",
+    None,
+    "the pretrained model: a model_dir, local or gs://, or a published one: a name in the Hub, folder or zip",
+)
 flags.DEFINE_enum(
     "task", None, sorted(families.tuned_configs()), "what to learn [the preset's, or that of --settings_from]"
 )
@@ -87,7 +91,7 @@ FIXED = {
         *("n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
         *("init_std", "n_class", "conventions", "reuse_len"),
     },
-    "train": {"warm_start", "seed", "eval_tokens"},
+    "train": {"warm_start", "origin", "seed", "eval_tokens"},
 }
 """Settings that follow from other flags, by group: --init, the labels and --seeds."""
 

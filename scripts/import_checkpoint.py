@@ -2,7 +2,7 @@ r"""Turns a published checkpoint into a model_dir for evaluate, generate, export
 
 python scripts/import_checkpoint.py --format=official_tf --source=pretrained_xl/tf_wt103/model --preset=wt103_large \
     --vocabulary=pretrained_xl/tf_wt103/data/cache.pkl --model_dir=runs/wt103_published
-python scripts/import_checkpoint.py --format=huggingface --source=transfo-xl-wt103 --preset=wt103_large \
+python scripts/import_checkpoint.py --format=huggingface --source=transfo-xl/transfo-xl-wt103 --preset=wt103_large \
     --model_dir=runs/wt103_huggingface
 python scripts/import_checkpoint.py --format=official_xlnet --source=cased_L-12_H-768_A-12.zip \
     --model_dir=runs/xlnet_base_published
@@ -45,8 +45,8 @@ flags.DEFINE_string(
     "source",
     None,
     "the checkpoint, local or gs://. official_tf: its prefix or directory. official_pytorch: model.pt or a state_dict. "
-    "huggingface: the directory with config.json and model.safetensors or pytorch_model.bin. official_xlnet: the zip, "
-    "its directory or the checkpoint's prefix",
+    "huggingface: the directory with config.json and model.safetensors, pytorch_model.bin or tf_model.h5, or a name in "
+    "the Hub. official_xlnet: the zip, its directory or the checkpoint's prefix",
 )
 flags.DEFINE_string("model_dir", None, "where to write; local or gs://")
 flags.DEFINE_enum(

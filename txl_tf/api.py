@@ -60,8 +60,9 @@ def load(
     """The trained model of a directory, on the first GPU or the CPU.
 
     Args:
-        model_dir: a directory that training, fine-tuning or an import wrote; local or gs://. Or a published model, a
-            local folder from Hugging Face or the official zip, which is imported on first use.
+        model_dir: a directory that training, fine-tuning or an import wrote; local or gs://. Or a published model,
+            which is fetched and imported on first use: its name in Hugging Face's Hub, such as xlnet/xlnet-base-cased or
+            OWNER/NAME@REVISION, a local folder from there, or the official zip.
         checkpoint: "latest", or "best" by the evaluations during training. None: the latest, but for a fine-tuned model
             that was evaluated the best.
         weights: "last", or "average" over steps; None: the average if there is one.
@@ -76,7 +77,7 @@ def load(
             same_length, batch_size and tgt_len. Generation and scores use them, too.
 
     Raises:
-        InputError: there is no trained model, it cannot be read, or a setting is unknown or out of range.
+        InputError: there is no trained model, it cannot be fetched or read, or a setting is unknown or out of range.
     """
     for name, value, allowed in (
         ("checkpoint", checkpoint, (None, *CHECKPOINTS)),

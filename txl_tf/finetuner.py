@@ -44,12 +44,16 @@ EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300
 FEW_EXAMPLES = 1_000
 """With fewer examples than this, batches are smaller, for more updates."""
 
+_FIRST_WEIGHTS = ("warm_start", "origin")
+"""The settings that say where a run's first weights are from."""
+
 
 class Finetuner:
     """A pretrained model and a task's examples.
 
     Args:
-        init: a model_dir with a pretrained model, or a folder or zip as published; gives the vocabulary and sizes.
+        init: a model_dir with a pretrained model, or a published one by its name in the Hub, as folder or as zip; gives
+            the vocabulary and sizes.
         task: a name in `families.tuned_configs`.
         train_file, dev_file: the examples: files, local or gs://, or tables of Python, see `frames.table_of`. Without
             dev_file a part of train_file is held out.
@@ -92,12 +96,12 @@ class Finetuner:
         rows: Mapping[str, Any] | None = None,
     ):
         self.strategy = strategy or make_strategy()
-        named, init = init, usable(init)
+        named, init = init, usable(init, self.strategy)
         pretrained = model_dirs.read_config(init)
         if pretrained is None:
             raise InputError(
                 f"--init={named} has no {model_dirs.CONFIG_FILE}: give the directory of a pretrained model, or a "
-                "folder or zip as published"
+                "published one by its name, folder or zip"
             )
         config_class = families.tuned_configs().get(task)
         if config_class is None:
@@ -170,9 +174,10 @@ class Finetuner:
         chosen = _chosen(config, train_set.learned)
         config = config.replace(**{group: values | given.get(group, {}) for group, values in chosen.items()})
         counts = _counts(config, given.get("train", {}), train_set.learned)
+        first = ("", "") if untrained else (init, pretrained.train.origin)
         self.config: Config = config.replace(
             model=given.get("model", {}),
-            train=given.get("train", {}) | counts | {"warm_start": "" if untrained else init},
+            train=given.get("train", {}) | counts | dict(zip(_FIRST_WEIGHTS, first, strict=True)),
         )
         chosen["train"] |= counts
         self._chosen = {group: set(values) - set(given.get(group, {})) for group, values in chosen.items()}
@@ -240,9 +245,11 @@ class Finetuner:
         if type(began) is not type(self.config):
             return self.config
         groups = {group: vars(getattr(began, group)) for group in self._chosen}
-        return self.config.replace(
-            **{group: {name: groups[group][name] for name in names} for group, names in self._chosen.items()}
-        )
+        taken = {group: {name: groups[group][name] for name in names} for group, names in self._chosen.items()}
+        repository = self.config.train.origin.partition("@")[0]
+        if repository and repository == began.train.origin.partition("@")[0]:  # it may have a new commit since then
+            taken["train"] |= {name: groups["train"][name] for name in _FIRST_WEIGHTS}
+        return self.config.replace(**taken)
 
     def _evaluator(self, config: Config, model_dir: str) -> Any:
         """Makes a run's evaluator on dev, which keeps the errors of the best evaluation as files in its model_dir."""

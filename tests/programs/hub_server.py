@@ -57,6 +57,11 @@ class Hub:
         files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         return self.add(name, files, **how)
 
+    def files(self, name, revision="main", kind="models"):
+        """The files of a commit."""
+        repository = self.repositories[kind, name]
+        return repository.commits[repository.revisions[revision]]
+
     def environment(self, home):
         """The environment variables with which huggingface_hub asks this server and keeps its files in `home`."""
         return {"HF_ENDPOINT": self.address, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from txl_tf.devices.distribute import is_chief, make_strategy
+from txl_tf.devices.distribute import is_chief, make_strategy, of_chief
 
 STRATEGY = make_strategy()  # before TensorFlow does anything else
 
@@ -37,6 +37,8 @@ def evaluator(corpus, strategy):
 def main(corpus, folder):
     corpus, chief = load_corpus(corpus), is_chief(STRATEGY)
     assert chief == (json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    assert of_chief(STRATEGY, commit if chief else commit[::-1]) == commit
     # The second worker is told another place, where nothing may appear.
     train(RUN, corpus, f"{folder}/{'whole' if chief else 'elsewhere'}", STRATEGY, evaluator(corpus, STRATEGY))
 

@@ -1,10 +1,17 @@
 """Published models that are used without an import step."""
 
+import base64
+import functools
+import hashlib
+import http.server
 import json
 import multiprocessing
 import os
 import pathlib
+import shutil
+import threading
 
+import hub_server
 import numpy as np
 import processes
 import pytest
@@ -13,8 +20,9 @@ import random_xlnet
 import txl_tf
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.published import directly
+from txl_tf.published import directly, released
 from txl_tf.published.exporting import export_checkpoint
+from txl_tf.runs.model_card import describe_model
 from txl_tf.runs.model_dir import load_trained
 
 TEXT = "the River ____ a dash"
@@ -105,3 +113,122 @@ def test_what_cannot_be_imported_is_one_line(places, cache, tmp_path, monkeypatc
     monkeypatch.setenv(directly.CACHE, str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot be written .*name another folder as \$TXL_TF_CACHE"):
         directly.usable(str(places / "theirs"))
+    monkeypatch.setenv(directly.CACHE, "/proc")  # is there, and nobody can write to it: TensorFlow says so
+    with pytest.raises(InputError, match=r"/proc/theirs-\w+ cannot be written .*name another folder as \$TXL_TF_CACHE"):
+        directly.usable(str(places / "theirs"))
+
+
+def test_an_import_that_lost_files_is_made_again(places, cache):
+    folder = pathlib.Path(directly.usable(str(places / "theirs")))
+    for damage in (
+        lambda: next(folder.glob("*.index")).unlink(),
+        lambda: (folder / "corpus.json").write_text("{}"),
+        lambda: (folder / "files.json").unlink(),
+    ):
+        damage()
+        assert directly.usable(str(places / "theirs")) == str(folder)
+        assert load_trained(str(folder)).step == 0
+    assert [path.name for path in cache.iterdir()] == [folder.name]
+
+
+def test_a_model_of_the_hub(places, cache, tmp_path, monkeypatch, capsys):
+    wanted = [one.text for one in txl_tf.load(str(places / "own"), progress=False).fill(TEXT)]
+    with hub_server.running() as hub:
+        hub.used_here(monkeypatch, tmp_path / "home")
+        monkeypatch.chdir(tmp_path)
+        commit = hub.add_folder("own/small", places / "theirs")
+        model = txl_tf.load("own/small", progress=False)
+        origin = f"hf://own/small@{commit}"
+        (folder,) = cache.iterdir()
+        assert [one.text for one in model.fill(TEXT)] == wanted
+        assert capsys.readouterr().err.splitlines()[-1] == f"own/small: {origin}, imported, in {folder}"
+        assert json.loads((folder / "config.json").read_text())["train"]["origin"] == origin
+        assert f"| published as | `{origin}` |" in describe_model(str(folder)).text
+        assert not any(line.endswith("README.md") for line in hub.asked)  # only what is read
+        hub.asked.clear()
+        assert directly.usable("hf://own/small@main") == str(folder)
+        assert hub.asked == ["GET /api/models/own/small/revision/main"]
+        config = (places / "theirs/config.json").read_bytes().replace(b'"clamp_len": -1', b'"clamp_len": 7')
+        second = hub.add("own/small", {**hub.files("own/small"), "config.json": config})
+        clamped = json.loads(pathlib.Path(directly.usable("own/small"), "config.json").read_text())
+        assert clamped["model"]["clamp_len"] == 7 and clamped["train"]["origin"].endswith(second)
+        assert directly.usable(f"own/small@{commit}") == str(folder)
+        (tmp_path / "own/small").mkdir(parents=True)
+        assert directly.usable("own/small") == "own/small"  # what is here wins
+        assert directly.usable("own/other") == "own/other"  # a mistyped path asks nobody
+        (tmp_path / "own").rename(tmp_path / "gone")
+    shutil.rmtree(cache)  # and the server has stopped
+    assert json.loads(pathlib.Path(directly.usable("own/small"), "config.json").read_text()) == clamped
+
+
+def test_old_names_and_the_import_by_name(places, tmp_path, monkeypatch):
+    with hub_server.running() as hub:
+        commit = hub.add_folder("xlnet/xlnet-base-cased", places / "theirs")
+        flags = ["--format=huggingface", "--source=xlnet-base-cased", f"--model_dir={tmp_path}/imported"]
+        command = ["scripts/import_checkpoint.py", *flags]
+        done = processes.run(command, cwd=processes.ROOT, env=hub.environment(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    assert f"xlnet-base-cased: hf://xlnet/xlnet-base-cased@{commit}" in done.stderr.splitlines()
+    assert load_trained(str(tmp_path / "imported")).config.train.origin.endswith(commit)
+
+
+def test_faults_of_a_name_are_one_line(places, cache, tmp_path, monkeypatch):
+    with hub_server.running() as hub:
+        hub.used_here(monkeypatch, tmp_path / "home")
+        good = {path.name: path.read_bytes() for path in (places / "theirs").iterdir()}
+        hub.add("own/private", good, access="private")
+        hub.add("own/broken", good | {"model.safetensors": good["model.safetensors"][:-9]})
+        hub.add("own/bert", {"config.json": b'{"model_type": "bert"}', "model.safetensors": b"many bytes"})
+        hub.add("own/empty", {"README.md": b""})
+        hub.add(
+            "own/fast", {name: good[name] for name in ("config.json", "model.safetensors")} | {"tokenizer.json": b"{}"}
+        )
+        for name, line in {
+            "own/none": "^no folder own/none; the Hub has no model own/none, or it is private: correct the name",
+            "own/private": "^no folder own/private; the Hub has no model own/private, or it is private",
+            "own/bert@v2": "^no folder own/bert@v2; the Hub's model own/bert has no revision v2",
+            "own/broken": r"models--own--broken/.*/model\.safetensors is damaged, .*: fetch it again",
+            "own/bert": r"^hf://own/bert@\w+ is of model_type 'bert': only transfo-xl and xlnet",
+            "own/empty": r"^hf://own/empty@\w+ has no config\.json$",
+            "own/fast": r"tokenizer\.json is not read: spiece\.model is needed .* xlnet/xlnet-base-cased",
+            "hf://datasets/own/data": "hf://datasets/own/data is no model: give hf://OWNER/NAME",
+        }.items():
+            with pytest.raises(InputError, match=line) as error:
+                directly.usable(name)
+            assert "\n" not in str(error.value)
+        assert not any("bert" in line and "safetensors" in line for line in hub.asked)  # its weights were not fetched
+    with pytest.raises(InputError, match=r"^no folder own/never; the model own/never is not whole in .*out of reach"):
+        directly.usable("own/never")
+    assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_released_archives_by_name(tmp_path, monkeypatch, cache):
+    """From a server that states size and MD5 as Google's storage does."""
+    name, content = released.NAMES[0], b"an archive"
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / name).write_bytes(content)
+    stated = {"x-goog-hash": f"crc32c=AAAA, md5={base64.b64encode(hashlib.md5(content).digest()).decode()}"}
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def end_headers(self):
+            for item in stated.items():
+                self.send_header(*item)
+            super().end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Handler, directory=str(tmp_path / "served"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(released, "PLACE", f"http://127.0.0.1:{server.server_port}")
+        stated["x-goog-hash"] = stated["x-goog-hash"].replace("md5=", "md5=AAAA")
+        with pytest.raises(InputError, match=r"cannot download cased_L-12_H-768_A-12\.zip .*its md5 is"):
+            released.local(name)
+        stated["x-goog-hash"] = stated["x-goog-hash"].replace("md5=AAAA", "md5=")
+        assert pathlib.Path(released.local(name)).read_bytes() == content
+        server.shutdown()
+    assert pathlib.Path(released.local(name)).read_bytes() == content  # without the server
+    with pytest.raises(InputError, match=r"there is no file cased_L-24_.*\.zip, and http://127.* does not answer"):
+        released.local(released.NAMES[1])
+    assert released.local("other.zip") == "other.zip"

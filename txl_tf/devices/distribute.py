@@ -231,6 +231,13 @@ def agree(strategy: tf.distribute.Strategy, number: int) -> int:
     return int(_largest(strategy)(numbers))
 
 
+def of_chief(strategy: tf.distribute.Strategy, digits: str) -> str:
+    """The chief's hexadecimal digits, on all workers. Every worker gives as many."""
+    own = digits if is_chief(strategy) else "0" * len(digits)
+    parts = [own[i : i + 7] for i in range(0, len(own), 7)]  # 28 bits
+    return "".join(f"{agree(strategy, int(part, 16)):0{len(part)}x}" for part in parts)
+
+
 def is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     """Whether all workers have the same number."""
     # Always both calls, or other workers would wait for this one.

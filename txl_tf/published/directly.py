@@ -1,42 +1,60 @@
-"""Published models, unchanged: a folder from Hugging Face or a published zip, imported on first use.
+"""Published models, unchanged: a name in the Hub, a folder from Hugging Face or a published zip, imported on first use.
 
-The imported model is kept in a cache folder. The folder's name follows from the source's files, so a source that
-changes is imported again. Each process imports into a folder of its own and then renames it; the first to do so wins.
+The imported model is kept in a cache folder. The folder's name follows from the commit or from the source's files, so a
+source that changes is imported again. Each process imports into a folder of its own and then renames it; the first to
+do so wins.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 import os
 import shutil
 import sys
 import uuid
 
-from txl_tf.errors import InputError
+import tensorflow as tf
+
+from txl_tf.devices.distribute import of_chief
+from txl_tf.errors import InputError, one_line
+from txl_tf.published import hub_models, released
 from txl_tf.published.huggingface.files import has_tensors
 from txl_tf.published.importing import import_checkpoint, open_checkpoint, vocabulary_of
-
-CACHE = "TXL_TF_CACHE"
-"""The environment variable for another cache folder than ~/.cache/txl_tf."""
+from txl_tf.published.released import CACHE, cached
+from txl_tf.storage.files import write_atomically
 
 _LARGE = 1 << 26
 """Larger files are recognised by size and time of change, not by their bytes."""
 
+_FILES = "files.json"
+"""The file of an imported model that names its other files and their sizes."""
 
-def usable(path: str) -> str:
-    """The model_dir for a path: itself, or what a published model, a local folder or zip, is imported into.
 
-    InputError if the model cannot be imported, or the cache cannot be written.
+def usable(path: str, strategy: tf.distribute.Strategy | None = None) -> str:
+    """The model_dir for a path or a name: itself, or what a published model is imported into.
+
+    A name in the Hub means its present commit; with a `strategy` of several hosts, the one that the chief finds.
+    InputError if the model cannot be found, fetched or imported, or the cache cannot be written.
     """
+    if place := hub_models.found(path):
+        commit = of_chief(strategy, str(place.revision)) if strategy else str(place.revision)
+        place = dataclasses.replace(place, revision=commit)
+        folder = cached(f"{place.id.replace('/', '--')}-{commit[:16]}")
+        if not _is_complete(folder):
+            _import("huggingface", hub_models.address(place), folder)
+        _say_once(f"{path}: {hub_models.address(place)}, imported, in {folder}")
+        return folder
+    path = released.local(path)
     format = _format(path)
     if format is None:
         return path
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in os.path.basename(os.path.abspath(path)))
     mark = _fingerprint(path)
-    home = os.environ.get(CACHE) or os.path.join(os.path.expanduser("~"), ".cache", "txl_tf")
-    folder = os.path.join(os.path.abspath(home), f"{name}-{mark[:16]}")
-    if not os.path.isdir(folder):
+    folder = cached(f"{name}-{mark[:16]}")
+    if not _is_complete(folder):
         _import(format, path, folder)
         if _fingerprint(path) != mark:
             shutil.rmtree(folder, ignore_errors=True)
@@ -72,19 +90,34 @@ def _import(format: str, path: str, folder: str) -> None:
         import_checkpoint(checkpoint, vocabulary, own, dataset=dataset)
         for note in checkpoint.notes:
             print(f"{path}: different here: {note}", file=sys.stderr)
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(own)}
+        write_atomically(os.path.join(own, _FILES), json.dumps(sizes, indent=2) + "\n")
+        if os.path.isdir(folder) and not _is_complete(folder):
+            os.rename(folder, f"{own}.old")
         try:
             os.rename(own, folder)
         except OSError:
             if not os.path.isdir(folder):  # else another process was faster
                 raise
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror}): name another folder as ${CACHE}") from error
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{folder} cannot be written ({reason}): name another folder as ${CACHE}") from error
     except InputError as error:
         flags = "; scripts/import_checkpoint.py has flags for facts that a source lacks" if " --" in str(error) else ""
         raise InputError(f"{error}{flags}") from error
     finally:
-        for left in (own, f"{own}.partial"):
+        for left in (own, f"{own}.partial", f"{own}.old"):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_complete(folder: str) -> bool:
+    """Whether an imported model has all files that the import wrote, with their sizes."""
+    try:
+        with open(os.path.join(folder, _FILES), "rb") as file:
+            sizes = json.load(file)
+        return all(os.path.getsize(os.path.join(folder, name)) == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _fingerprint(path: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
+from txl_tf.runs import model_card
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.storage.files import complete_directory, require_new_directory
 
@@ -16,10 +17,12 @@ FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {
 
 
 def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> list[str]:
-    """Writes weights, settings and vocabulary in one of FORMATS; returns how the other code differs, as texts.
+    """Writes weights, settings, vocabulary and a model card in one of FORMATS; returns how the other code differs.
 
     InputError if the other code does not have this kind of model, or export_dir, local or gs://, is not empty.
     """
     require_new_directory(export_dir, "export_dir")
     with complete_directory(export_dir) as folder:
-        return FORMATS[format][trained.config.family](trained, folder)
+        differences = FORMATS[format][trained.config.family](trained, folder)
+        model_card.write_card(folder, model_card.describe_model(trained.model_dir))
+    return differences

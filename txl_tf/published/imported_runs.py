@@ -51,7 +51,8 @@ def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[s
 def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
     """A run for the checkpoint's task with the default settings of fine-tuning."""
     run = checkpoint.config.from_groups({}, checkpoint.file.path)
-    return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
+    groups = {"model": model, "data": checkpoint.data, "eval": evaluation}
+    return dataclasses.replace(run, **{name: update(getattr(run, name), values) for name, values in groups.items()})
 
 
 def run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from txl_tf.counted import counted
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families.base import Preset
-from txl_tf.published import official_pytorch, official_tf, official_xlnet
+from txl_tf.published import hub_models, official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
@@ -26,22 +27,19 @@ from txl_tf.settings.groups import update
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import complete_directory, digest, read_record, require_new_directory
 
-HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
-"""Functions by the model_type in config.json."""
-
-_XLNETS_FIELDS = {"d_model", "n_layer", "ff_activation", "untie_r"}
-"""Fields of every XLNet's config.json; older ones lack model_type. A Transformer-XL's lacks ff_activation."""
-
 
 def _open_huggingface(source: str) -> Checkpoint:
-    config = huggingface_files.read_config(source)[0]
-    model_type = config.get("model_type") or ("xlnet" if set(config) >= _XLNETS_FIELDS else "transfo-xl")
-    if model_type not in HUGGINGFACE:
-        raise InputError(
-            f"{source} is of model_type {model_type!r}: only {' and '.join(HUGGINGFACE)} (Transformer-XL, XLNet) are "
-            "imported"
-        )
-    return HUGGINGFACE[model_type].open_checkpoint(source)
+    """The Checkpoint in a directory, or of a name in the Hub."""
+    if place := hub_models.found(source):
+        address = hub_models.address(place)
+        if source != address:
+            print(f"{source}: {address}", file=sys.stderr)
+        return dataclasses.replace(_open_huggingface(hub_models.fetch(place)), origin=address)
+    model_type = huggingface_files.model_type(source)
+    if not model_type:  # a config.json of 2019
+        names = huggingface_files.open_tensors(source).shapes
+        model_type = "xlnet" if any(".rel_attn." in name for name in names) else "transfo-xl"
+    return (huggingface_xlnet if model_type == "xlnet" else huggingface).open_checkpoint(source)
 
 
 FORMATS = {
@@ -77,6 +75,12 @@ def vocabulary_of(
     read, names = VOCABULARIES[checkpoint.config.family]
     path = path or find_vocabulary(checkpoint.source, names)
     if path is None:
+        fast = find_vocabulary(checkpoint.source, ["tokenizer.json"])
+        if fast and checkpoint.config.family == "xlnet":
+            raise InputError(
+                f"{fast} is not read: spiece.model is needed beside it; that of xlnet/xlnet-base-cased in the Hub is "
+                "the one of all published XLNets"
+            )
         raise InputError(f"there is no vocabulary next to {checkpoint.file.path}: give --vocabulary")
     with naming_source(checkpoint.file.path, checkpoint.unpacked):
         return read(path, dataset, options or {}), path
@@ -103,7 +107,7 @@ def import_checkpoint(
         InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences),
             model_dir is not empty, or a weight of the checkpoint is not finite.
     """
-    config = configure(checkpoint, preset, model or {}, evaluation or {})
+    config = configure(checkpoint, preset, model or {}, evaluation or {}).replace(train={"origin": checkpoint.origin})
     if vocabulary.vocab_size != config.model.vocab_size:
         raise InputError(_other_vocabulary(checkpoint, vocabulary.vocab_size, config.model.vocab_size))
     require_new_directory(model_dir, "model_dir")

@@ -127,6 +127,7 @@ class Checkpoint:
         labels: the names of a classifier's classes, if the source states them.
         notes: lines about changes and omissions of the import.
         unstated: settings that such a source usually states but this one does not, so that defaults are used.
+        origin: hf://OWNER/NAME@COMMIT, if the source is a model of the Hub.
         unpacked: the temporary folder that holds the source's files; "" if there is none.
     """
 
@@ -142,6 +143,7 @@ class Checkpoint:
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unstated: tuple[str, ...] = ()
+    origin: str = ""
     unpacked: str = ""
 
     def shown(self, text: str) -> str:

@@ -14,6 +14,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.published import torch_models
 from txl_tf.published.layout import Checkpoint
 from txl_tf.published.pickles import PickledCall, as_dict
+from txl_tf.published.tensor_files import unwrapped
 from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
 
 CONVENTIONS = {"mem_init": "empty", "same_length_window": "pytorch", "layer_norm_epsilon": 1e-5}
@@ -29,17 +30,11 @@ def open_checkpoint(source: str) -> Checkpoint:
     tensors = state_dict(torch_file.root)
     if not tensors or not all(isinstance(name, str) for name in tensors):
         raise InputError(f"{source} holds neither a state_dict nor a model: save model.state_dict() by itself")
-    if all(name.startswith("module.") for name in tensors):  # of nn.DataParallel
-        tensors = {name.removeprefix("module."): node for name, node in tensors.items()}
-    file = torch_file.tensors({name: node for name, node in tensors.items() if not torch_models.BUFFER.fullmatch(name)})
+    file = unwrapped(torch_file.tensors(tensors))
+    for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
+        del file.shapes[name]
     told, settings, evaluation = _told_by_attributes(torch_file.root, source)
-    architecture = torch_models.infer(file) | told
-    architecture["tie_weight"] = torch_models.is_tied(file, "word_emb.emb_layers.0.weight", "crit.out_layers.0.weight")
-    tail = 0 if architecture["div_val"] == 1 else 1
-    if f"word_emb.emb_projs.{tail}" in file.shapes and "crit.cluster_bias" in file.shapes:
-        architecture["proj_share_all_but_first"] = torch_models.is_tied(
-            file, f"word_emb.emb_projs.{tail}", "crit.out_projs.1"
-        )
+    architecture = torch_models.infer(file) | told | torch_models.ties(file)
     return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TransformerXLRunConfig, source)
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.published import official_tf
+from txl_tf.published import official_tf, released
 from txl_tf.published.imported_runs import XLNETS
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement
 from txl_tf.published.tensor_files import TensorFile, open_binary
@@ -64,7 +64,7 @@ def _unpacked(path: str) -> tempfile.TemporaryDirectory:
 
 
 def open_checkpoint(source: str) -> Checkpoint:
-    """The Checkpoint in a published zip, in an unpacked directory, or at a prefix (xlnet_model.ckpt).
+    """The Checkpoint in a published zip, also by its name, in an unpacked directory, or at a prefix (xlnet_model.ckpt).
 
     xlnet_config.json must be in the same directory as the checkpoint's files.
 
@@ -72,6 +72,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does
             not support the model.
     """
+    source = released.local(source)
     if not source.endswith(".zip"):
         return _opened(source)
     unpacked = _unpacked(source)

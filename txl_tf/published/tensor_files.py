@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
@@ -71,6 +72,25 @@ def open_safetensors(path: str) -> TensorFile:
             raise InputError(f"{path}: {name} cannot be read ({one_line(error)}): {_REMEDY}") from error
 
     return TensorFile(path, shapes, read)
+
+
+def unwrapped(file: TensorFile) -> TensorFile:
+    """The file with the names that the model itself gives, without a wrapper's prefix before all of them.
+
+    A line says so.
+    """
+    prefix, names = "", list(file.shapes)
+    while wrapper := next((one for one in _WRAPPERS if names and all(n.startswith(prefix + one) for n in names)), ""):
+        prefix += wrapper
+    if not prefix:
+        return file
+    print(f"{file.path}: {prefix} stands before all names of tensors, and is left out", file=sys.stderr)
+    shapes = {name.removeprefix(prefix): shape for name, shape in file.shapes.items()}
+    return TensorFile(file.path, shapes, lambda name: file.read(prefix + name))
+
+
+_WRAPPERS = ("module.", "_orig_mod.", "model.", "transformer.")
+"""Prefixes of nn.DataParallel, torch.compile, a module that holds the model, and a tf_model.h5 without a head."""
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:

@@ -64,6 +64,15 @@ def is_tied(file: TensorFile, name: str, copy: str) -> bool:
     return file.shapes[name] == file.shapes[copy] and np.array_equal(file.read(name), file.read(copy))
 
 
+def ties(file: TensorFile, prefix: str = "") -> dict[str, bool]:
+    """The settings tie_weight and proj_share_all_but_first, as the values of a state_dict show them."""
+    found = {"tie_weight": is_tied(file, f"{prefix}word_emb.emb_layers.0.weight", "crit.out_layers.0.weight")}
+    tail = 1 if f"{prefix}word_emb.emb_layers.1.weight" in file.shapes else 0
+    if f"{prefix}word_emb.emb_projs.{tail}" in file.shapes and "crit.cluster_bias" in file.shapes:
+        found["proj_share_all_but_first"] = is_tied(file, f"{prefix}word_emb.emb_projs.{tail}", "crit.out_projs.1")
+    return found
+
+
 def layout(
     config: TransformerXLConfig,
     weights: Collection[str],

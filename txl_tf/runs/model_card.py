@@ -35,7 +35,16 @@ _AUTHOR = "scripts/describe_model.py of txl_tf"
 _FIRST_LINE = f"<!-- {_AUTHOR} wrote this file; sha256 of the lines below: {{}} -->\n"
 _SIZES = {"vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "mem_len", "n_class"}
 _NO_RECIPE = {
-    *("warm_start", "profile_steps", "peak_tflops", "jit_compile", "steps_per_loop", "log_steps", "save_steps"),
+    *(
+        "warm_start",
+        "origin",
+        "profile_steps",
+        "peak_tflops",
+        "jit_compile",
+        "steps_per_loop",
+        "log_steps",
+        "save_steps",
+    ),
     *("eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training that change no weight, and one that the card shows elsewhere."""
@@ -193,6 +202,8 @@ def _data(known: _Known) -> Iterator[str]:
         yield f"| classes | {len(labels):,}: {shown} |"
     if config.train.warm_start:
         yield f"| first weights from | `{_cell(config.train.warm_start)}` |"
+    if config.train.origin:
+        yield f"| published as | `{_cell(config.train.origin)}` |"
 
 
 def _recipe(config: Config, trained: list[dict[str, Any]], bad_step: int | None) -> Iterator[str]:

@@ -34,7 +34,7 @@ from txl_tf.data.tables.columns import COLUMNS_FILE
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.runs.checkpoints import (
     WEIGHT_PARTS,
     checkpoint_path,
@@ -47,6 +47,7 @@ from txl_tf.runs.checkpoints import (
 from txl_tf.runs.parameters import LAYER, count_layers, frozen_paths
 from txl_tf.settings.run import FORMAT, Config, parse_config
 from txl_tf.storage.files import (
+    one_level_down,
     read_json,
     read_record,
     read_records,
@@ -162,6 +163,12 @@ def read_labels(model_dir: str) -> tuple[str, ...]:
         raise InputError(f"{path} must be a JSON list of texts: {_INCOMPLETE}")
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise InputError(f"{path} names the class {twice[0]!r} more than once: every class needs a name of its own")
+    config = read_config(model_dir)
+    classes = getattr(config.model, "n_class", len(labels)) if config else len(labels)
+    if labels and len(labels) != classes:
+        raise InputError(
+            f"{path} names {counted(len(labels), 'class', 'classes')}, the model has {classes:,}: correct it"
+        )
     return tuple(labels)
 
 
@@ -219,7 +226,9 @@ def load_trained(
     """
     config = read_config(model_dir)
     if config is None:
-        raise InputError(f"{model_dir} has no {CONFIG_FILE}: give a directory that scripts/train.py wrote")
+        below = one_level_down(model_dir, CONFIG_FILE)
+        remedy = f"{below} has one" if below else "give a directory that scripts/train.py wrote, or hf://OWNER/NAME"
+        raise InputError(f"{model_dir} has no {CONFIG_FILE}: {remedy}")
     config = change(config) if change else config
     config = config.replace(model={"dtype": dtype}) if dtype else config
     if quantize:
@@ -232,7 +241,7 @@ def load_trained(
         raise InputError(f"{model_dir} has no checkpoint yet: train until the first save (save_steps)")
     step = chosen_step(model_dir, config, checkpoint)
     vocabulary, identity = read_vocabulary(model_dir)
-    with host_memory.without_initial_values():  # the checkpoint has all of them
+    with naming(model_dir), host_memory.without_initial_values():  # the checkpoint has all of them
         model = families.make_model(config)
     variables = variables_by_path(model)
     averaged = {variable.path for variable in model.trainable_variables}

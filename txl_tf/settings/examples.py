@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from txl_tf.settings.groups import Group, require, setting, usual
+from txl_tf.settings.groups import Group, hidden, require, setting, usual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,7 @@ class ExamplesConfig(Group):
 
     batch_size: int = usual(32, "examples per step over all replicas, B", at_least=1)
     tgt_len: int = usual(128, "tokens per sequence, padding included, T", at_least=8)
+    bi_data: bool = hidden(False, "what an imported model's config.json says; only its export has it again")
 
 
 _SEGMENTS = (

@@ -185,6 +185,9 @@ class TrainConfig(Group):
         at_least=0,
         under="model",
     )
+    origin: str = hidden(
+        "", "the published model that the first weights are of, hf://OWNER/NAME@COMMIT; it follows from its name"
+    )
     program: str = hidden(
         "",
         "what computes a step in bfloat16 on a CPU: xla, or kernels (TensorFlow's); chosen by a measurement when the "

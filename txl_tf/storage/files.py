@@ -222,6 +222,13 @@ def read_records(path: str, fields: Fields, remedy: str = "") -> list[dict[str, 
     return records
 
 
+def one_level_down(directory: str, name: str) -> str:
+    """The first folder in a directory, by name, that has a file of this name; "" if none has."""
+    folders = sorted(listed(directory)) if tf.io.gfile.isdir(directory) else []
+    paths = (joined(directory, folder) for folder in folders)
+    return next((path for path in paths if tf.io.gfile.exists(joined(path, name))), "")
+
+
 def digest(path: str, kind: str = "sha256") -> str:
     """The checksum of a file's bytes as hexadecimal digits; `kind` as hashlib names it. InputError as `check_file`."""
     check_file(path)

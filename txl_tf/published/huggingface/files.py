@@ -5,18 +5,24 @@ The weights are in one file, or in several that an index lists by tensor ("shard
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.published.tensor_files import TensorFile, open_safetensors
+from txl_tf.published.h5_files import open_h5
+from txl_tf.published.tensor_files import TensorFile, open_safetensors, unwrapped
 from txl_tf.published.torch_files import TorchFile, state_dict
-from txl_tf.storage.files import read_record
+from txl_tf.published.vocabularies import VOCABULARIES
+from txl_tf.storage.files import one_level_down, read_record
 from txl_tf.storage.literal_paths import listed
 from txl_tf.storage.strict_json import check_record
+
+MODEL_TYPES = ("transfo-xl", "xlnet")
+"""The values of model_type in config.json whose models are imported."""
 
 _REMEDY = "--source is the directory as published"
 _TYPES = {
@@ -36,9 +42,22 @@ def read_config(source: str) -> tuple[dict[str, Any], str]:
     InputError if there is no config.json, it is not a JSON object, or one of _TYPES has another type.
     """
     path = tf.io.gfile.join(source, "config.json")
+    if not tf.io.gfile.exists(path) and (below := one_level_down(source, "config.json")):
+        raise InputError(f"{source} has no config.json, but {below} has: give that")
     config = read_record(path, {}, _REMEDY)
     stated = {name: kind for name, kind in _TYPES.items() if config.get(name) is not None}
     return check_record(config, path, stated, _REMEDY), path
+
+
+def model_type(source: str) -> str:
+    """The model_type in a directory's config.json, "" if it has none. InputError as `read_config`, or for a model that
+    is not imported."""
+    found = read_config(source)[0].get("model_type") or ""
+    if found and found not in MODEL_TYPES:
+        raise InputError(
+            f"{source} is of model_type {found!r}: only {' and '.join(MODEL_TYPES)} (Transformer-XL, XLNet) are read"
+        )
+    return found
 
 
 def has_tensors(source: str) -> bool:
@@ -47,18 +66,37 @@ def has_tensors(source: str) -> bool:
     return any(tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index.json") for path in paths)
 
 
+def needed(names: Sequence[str], where: str) -> list[str]:
+    """Of the paths of all files of a published model those that are read, config.json first.
+
+    InputError if there is no config.json, or no weights; `where` is the model.
+    """
+    weights = next(([name] for name in _OPENERS if name in names), [])
+    if not weights and (index := next((name for name in _OPENERS if f"{name}.index.json" in names), None)):
+        stem, _, ending = index.rpartition(".")
+        shard = re.compile(rf"{re.escape(stem)}-\d+-of-\d+\.{ending}")
+        weights = [f"{index}.index.json", *filter(shard.fullmatch, names)]
+    if "config.json" not in names:
+        raise InputError(f"{where} has no config.json")
+    if not weights:
+        raise InputError(f"{where} has none of {', '.join(_OPENERS)}")
+    found = [next((name for name in known if name in names), "") for _, known in VOCABULARIES.values()]
+    beside = _BESIDE_VOCABULARY if any(found) else ("tokenizer.json",)
+    return ["config.json", *filter(None, found), *(name for name in beside if name in names), *weights]
+
+
 def open_tensors(source: str) -> TensorFile:
-    """The TensorFile of a directory's model.safetensors or pytorch_model.bin, or of the shards of one.
+    """The TensorFile of a directory's model.safetensors, pytorch_model.bin or tf_model.h5, or of the shards of one.
 
     InputError if no such file exists, or one is damaged; or the shards are not those of their index.
     """
     for name, opener in _OPENERS.items():
         path = tf.io.gfile.join(source, name)
         if tf.io.gfile.exists(path):
-            return opener(path)
+            return unwrapped(opener(path))
         if tf.io.gfile.exists(f"{path}.index.json"):
-            return _open_shards(source, f"{path}.index.json", opener)
-    raise InputError(f"{source} has neither {' nor '.join(_OPENERS)}{_hint(source)}")
+            return unwrapped(_open_shards(source, f"{path}.index.json", opener))
+    raise InputError(f"{source} has none of {', '.join(_OPENERS)}{_hint(source)}")
 
 
 def _open_torch(path: str) -> TensorFile:
@@ -69,6 +107,7 @@ def _open_torch(path: str) -> TensorFile:
 _OPENERS: dict[str, Callable[[str], TensorFile]] = {
     "model.safetensors": open_safetensors,
     "pytorch_model.bin": _open_torch,
+    "tf_model.h5": open_h5,
 }
 """Functions by the name of the file with the weights; the first that exists is read."""
 
@@ -104,15 +143,10 @@ def _hint(source: str) -> str:
         found = [name for name in names if name.endswith(ending) and name not in _OTHER]
         if len(found) == 1:
             return f": if {found[0]} holds its weights, rename it to {wanted}"
-    for name, framework in (("tf_model.h5", "from_tf"), ("flax_model.msgpack", "from_flax")):
-        if name in names:
-            return (
-                f", but {name}: convert it with transformers 4: AutoModel's class for it, such as XLNetLMHeadModel"
-                f".from_pretrained('{source}', {framework}=True).save_pretrained('NEW'), and give NEW as --source"
-            )
     return ""
 
 
+_BESIDE_VOCABULARY = ("tokenizer_config.json", "added_tokens.json")
 _SHARD = "model-00001-of-00002.safetensors"
 _OTHER = ("training_args.bin", "optimizer.bin", "scheduler.bin", "vocab.bin")
 """Files with such endings that hold no weights."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_l
 
 
 def open_checkpoint(source: str) -> Checkpoint:
-    """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
+    """The Checkpoint in a directory with config.json and model.safetensors, pytorch_model.bin or tf_model.h5.
 
     InputError if files are missing, damaged or contradict each other, or TransformerXL does not support the model.
     """
@@ -56,11 +57,20 @@ def open_checkpoint(source: str) -> Checkpoint:
     file = huggingface_files.open_tensors(source)
     for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
         del file.shapes[name]
+    if "score.weight" in file.shapes or not any(name.startswith("crit.") for name in file.shapes):
+        head = "a classifier's head" if "score.weight" in file.shapes else "no head"
+        raise InputError(f"{file.path} has {head}: of Hugging Face's TransfoXL only language models are supported")
     inferred = torch_models.infer(file, "transformer.")
     stated = {name: config[name] for name in _SHAPED if name in config}
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
     require_agreement(stated, inferred, where)
-    architecture = inferred | stated | _ties(config, where)
+    is_h5 = file.path.endswith(".h5")  # their TensorFlow classes tie nothing, and stored values show what was tied
+    architecture = inferred | stated | (torch_models.ties(file, "transformer.") if is_h5 else _ties(config, where))
+    if (
+        is_h5 and architecture["div_val"] == 1
+    ):  # there every cluster has a table of all words, but only the first is used
+        for name in [name for name in file.shapes if re.fullmatch(r"crit\.out_layers\.[1-9]\d*\.\w+", name)]:
+            del file.shapes[name]
     settings = {name: config[name] for name in _FREE if name in config}
     from_dict(TransformerXLConfig, architecture | settings, where)
     evaluation = {name: config[name] for name in _EVALUATION if name in config}

@@ -62,7 +62,7 @@ _ANSWERS = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
 
 
 def open_checkpoint(source: str) -> Checkpoint:
-    """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
+    """The Checkpoint in a directory with config.json and model.safetensors, pytorch_model.bin or tf_model.h5.
 
     InputError if files are missing, damaged or contradict each other, or our XLNets do not support the model.
     """
@@ -98,8 +98,8 @@ def open_checkpoint(source: str) -> Checkpoint:
     settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
     settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
     from_dict(run.groups()["model"], architecture | settings, where)
-    data = {"bi_data": config["bi_data"]} if task == "permutation_lm" and "bi_data" in config else {}
-    if config.get("bi_data") and not data:
+    data = {"bi_data": config["bi_data"]} if "bi_data" in config else {}
+    if config.get("bi_data") and task != "permutation_lm":
         notes.append(
             "bi_data is true: there the second half of an even batch is read with reversed positions; here no text is"
         )
@@ -230,7 +230,7 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
-        "bi_data": getattr(data, "bi_data", False),
+        "bi_data": data.bi_data,
         "same_length": False,
         "mem_len": config.mem_len or None,
         "reuse_len": config.reuse_len or None,
