@@ -15,9 +15,9 @@ Answering reads files of SQuAD 1.1 or 2.0 (.json, .json.gz), with texts in windo
 Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), or JSON lines with
 tokens and tags.
 The vocabulary and the sizes are those of --init: a model_dir, or a published model by its name in the Hub, as folder
-or zip. --preset names a published recipe; any flag overrides it. The other settings follow from the model's size and the number of examples: 3
-to 20 epochs, a tenth of them for warmup, with evaluations on dev; small models get a higher learning rate and some
-dropout.
+or zip. --preset names a published recipe; any flag overrides it. The other settings follow from the model's size and
+the number of examples: 3 to 20 epochs, a tenth of them for warmup, with evaluations on dev; small models get a higher
+learning rate and some dropout.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
 metrics of the best checkpoint on dev, and with several seeds their means and standard deviations.
 At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143

@@ -61,8 +61,8 @@ def load(
 
     Args:
         model_dir: a directory that training, fine-tuning or an import wrote; local or gs://. Or a published model,
-            which is fetched and imported on first use: its name in Hugging Face's Hub, such as xlnet/xlnet-base-cased or
-            OWNER/NAME@REVISION, a local folder from there, or the official zip.
+            which is fetched and imported on first use: its name in Hugging Face's Hub, such as xlnet/xlnet-base-cased
+            or OWNER/NAME@REVISION, a local folder from there, or the official zip.
         checkpoint: "latest", or "best" by the evaluations during training. None: the latest, but for a fine-tuned model
             that was evaluated the best.
         weights: "last", or "average" over steps; None: the average if there is one.

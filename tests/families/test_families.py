@@ -126,6 +126,14 @@ def test_two_classes_of_one_name_are_refused(tmp_path):
         read_labels(str(tmp_path))
 
 
+def test_labels_that_are_not_as_many_as_classes_are_refused(tmp_path):
+    config = families.tuned_configs()["classification"].from_groups({"model": {"n_class": 2}}, "a test")
+    (tmp_path / "config.json").write_text(config.to_json())
+    (tmp_path / "labels.json").write_text('["a"]')
+    with pytest.raises(InputError, match=r"labels\.json names 1 class, the model has 2$"):
+        read_labels(str(tmp_path))
+
+
 def test_what_families_register_by_name_is_there():
     """Names are looked up when something is first used, so a wrong one would be found late."""
     folder = pathlib.Path(families.__file__).parent

@@ -544,14 +544,13 @@ def test_shards(tmp_path, rng, ending):
     [
         ("xlnet.safetensors", ": if xlnet.safetensors holds its weights, rename it to model.safetensors"),
         ("weights.bin", ": if weights.bin holds its weights, rename it to pytorch_model.bin"),
-        ("tf_model.h5", r", but tf_model.h5: convert it .*from_tf=True\)\.save_pretrained"),
-        ("._model.safetensors", "pytorch_model.bin$"),
+        ("._model.safetensors", "tf_model.h5$"),
     ],
 )
 def test_weights_under_another_name(tmp_path, rng, name, message):
     write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng)))
     (tmp_path / "model.safetensors").rename(tmp_path / name)
-    with pytest.raises(InputError, match=f"has neither model.safetensors nor .*{message}"):
+    with pytest.raises(InputError, match=f"has none of model.safetensors, .*{message}"):
         open_checkpoint("huggingface", str(tmp_path))
 
 
@@ -626,7 +625,46 @@ def test_settings_that_older_and_odd_files_have(tmp_path, rng):
     export(about, str(tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "config.json").read_text())["bi_data"] is True
     write_hugging_face(tmp_path / "head", huggingface_tensors(weights | head_weights(rng, 2)), bi_data=True)
-    assert "bi_data is true" in open_checkpoint("huggingface", str(tmp_path / "head")).notes[0]
+    checkpoint = open_checkpoint("huggingface", str(tmp_path / "head"))
+    assert "bi_data is true" in checkpoint.notes[0]
+    config = configure(checkpoint, None, {}, {})
+    about = files.not_saved(
+        families.make_model(config), ByteVocabulary(range(V)), config.task, bi_data=config.data.bi_data
+    )
+    export(about, str(tmp_path / "out2"))
+    assert json.loads((tmp_path / "out2" / "config.json").read_text())["bi_data"] is True
+
+
+def test_a_config_of_2019(tmp_path, rng):
+    """Without model_type and untie_r it is an XLNet's if the tensors are."""
+    write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng)))
+    about = json.loads((tmp_path / "config.json").read_text())
+    for name in ("model_type", "untie_r"):
+        del about[name]
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    assert open_checkpoint("huggingface", str(tmp_path)).config.family == "xlnet"
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod."])
+def test_a_wrappers_prefix_is_left_out(tmp_path, rng, capsys, prefix):
+    tensors = huggingface_tensors(random_weights(rng))
+    write_hugging_face(tmp_path, {prefix + name: tensor for name, tensor in tensors.items()})
+    file = open_checkpoint("huggingface", str(tmp_path)).file
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(file.read(name), tensor)
+    said = f"{file.path}: {prefix} stands before all names of tensors, and is left out\n"
+    assert capsys.readouterr().err == said
+    files.write_safetensors(tmp_path / "model.safetensors", tensors | {f"{prefix}more": np.zeros(1)})
+    assert f"{prefix}more" in open_checkpoint("huggingface", str(tmp_path)).file.shapes  # not before all of them
+
+
+def test_a_model_one_folder_down_is_named(tmp_path, rng):
+    write_hugging_face(tmp_path / "up/checkpoint-500", huggingface_tensors(random_weights(rng)))
+    message = rf"{tmp_path}/up has no config\.json, but {tmp_path}/up/checkpoint-500 has: give that"
+    with pytest.raises(InputError, match=message):
+        open_checkpoint("huggingface", str(tmp_path / "up"))
+    with pytest.raises(InputError, match=rf"up has no config\.json: {tmp_path}/up/checkpoint-500 has one"):
+        load_trained(str(tmp_path / "up"))
 
 
 def test_a_classifier_by_the_commands(tmp_path, rng, pieces, vocab_size):

@@ -11,6 +11,11 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.published.tensor_files import TensorFile, open_binary
 
 _TRANSPOSED = re.compile(r"/kernel:0$|/(emb|out)_projs_._\d+:0$")
+_PATH = re.compile(
+    r"\w+/(?:\w+/)?((?:transformer|lm_loss|sequence_summary|logits_proj|classifier|qa_outputs|crit|score)/.+):0"
+)
+"""The group of a part of the model, the model's name, and the path of a weight in the model."""
+
 _ENDINGS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
@@ -26,8 +31,8 @@ def open_h5(path: str) -> TensorFile:
         file.visititems(lambda name, node: found.update({name: node}) if isinstance(node, h5py.Dataset) else None)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(f"{path} is damaged, or not an HDF5 file ({one_line(error)}): fetch it again") from error
-    tensors = {_name(name): (name, node) for name, node in found.items()}
-    if not tensors or len(tensors) != len(found):
+    tensors = {_name(name): (name, node) for name, node in found.items() if _PATH.fullmatch(name)}
+    if not tensors:
         raise InputError(f"{path} holds no weights of a model of Hugging Face: give tf_model.h5 as it was saved")
     shapes = {
         ours: node.shape[::-1] if _TRANSPOSED.search(theirs) else node.shape for ours, (theirs, node) in tensors.items()
@@ -45,9 +50,9 @@ def open_h5(path: str) -> TensorFile:
 
 
 def _name(name: str) -> str:
-    """transformer.layer.0.ff.layer_1.weight of transformer/tfxl_net_model/transformer/layer_._0/ff/layer_1/kernel:0."""
-    parts = name.removesuffix(":0").replace("_._", "/").split("/")
-    parts = parts[1:]  # the group of a layer of the model repeats the layer's name
-    if re.match(r"tf_?(xl_?net|transfo_?xl)", parts[0]):
-        parts = parts[1:]
-    return ".".join([*parts[:-1], _ENDINGS.get(parts[-1], parts[-1])])
+    """transformer.layer.0.ff.layer_1.weight of transformer/tfxl_net_model/transformer/layer_._0/ff/layer_1/kernel:0.
+
+    A tensor that two layers share has one name, but two paths.
+    """
+    *parts, last = _PATH.fullmatch(name)[1].replace("_._", "/").split("/")  # type: ignore[index]
+    return ".".join([*parts, _ENDINGS.get(last, last)])

@@ -32,7 +32,7 @@ MODELS = {
     "xlnet_choice": ("TFXLNetForMultipleChoice", {}, 1),
     "xlnet_answers": ("TFXLNetForQuestionAnsweringSimple", {}, 1),
     "transfo_xl_lm": ("TFTransfoXLLMHeadModel", {}, 2),
-    "transfo_xl_one_table": ("TFTransfoXLLMHeadModel", {"div_val": 1, "untie_r": False}, 2),
+    "transfo_xl_tied": ("TFTransfoXLLMHeadModel", {}, 2),
     "transfo_xl_body": ("TFTransfoXLModel", {}, 2),
     "transfo_xl_classifier": ("TFTransfoXLForSequenceClassification", {}, 0),
 }
@@ -51,9 +51,17 @@ def made(name, number):
     for weight in model.weights:
         value = SCALE * draw.normal(size=weight.shape)
         weight.assign(value + (1 if "norm" in weight.name.lower() and "gamma" in weight.name else 0))
+    if name == "transfo_xl_tied":  # as in models of the PyTorch class, which ties; the TensorFlow class does not
+        by_name = {weight.name.split("/", 1)[1]: weight for weight in model.weights}
+        for i in range(3):
+            table = by_name[f"transformer/word_emb/emb_layers_._{i}/embeddings:0"]
+            by_name[f"crit/out_layers_._{i}_._weight:0"].assign(table)
+            if i:
+                by_name[f"crit/out_projs_._{i}:0"].assign(by_name[f"transformer/word_emb/emb_projs_._{i}:0"])
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
     found, mems = {}, None
     for step, ids in enumerate(batches[:steps]):
         given = {"use_mems": True} if is_xlnet and steps > 1 else {}
@@ -71,5 +79,5 @@ def made(name, number):
 
 
 if __name__ == "__main__":
-    for number, name in enumerate(MODELS):
-        made(name, number)
+    for place, folder in enumerate(MODELS):
+        made(folder, place)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -64,13 +63,9 @@ def open_checkpoint(source: str) -> Checkpoint:
     stated = {name: config[name] for name in _SHAPED if name in config}
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
     require_agreement(stated, inferred, where)
-    is_h5 = file.path.endswith(".h5")  # their TensorFlow classes tie nothing, and stored values show what was tied
-    architecture = inferred | stated | (torch_models.ties(file, "transformer.") if is_h5 else _ties(config, where))
-    if (
-        is_h5 and architecture["div_val"] == 1
-    ):  # there every cluster has a table of all words, but only the first is used
-        for name in [name for name in file.shapes if re.fullmatch(r"crit\.out_layers\.[1-9]\d*\.\w+", name)]:
-            del file.shapes[name]
+    # Their TensorFlow classes tie nothing: the values show what was tied before.
+    ties = torch_models.ties(file, "transformer.") if file.path.endswith(".h5") else _ties(config, where)
+    architecture = inferred | stated | ties
     settings = {name: config[name] for name in _FREE if name in config}
     from_dict(TransformerXLConfig, architecture | settings, where)
     evaluation = {name: config[name] for name in _EVALUATION if name in config}

@@ -230,7 +230,7 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
-        "bi_data": data.bi_data,
+        "bi_data": getattr(data, "bi_data", False),
         "same_length": False,
         "mem_len": config.mem_len or None,
         "reuse_len": config.reuse_len or None,
