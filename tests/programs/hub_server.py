@@ -95,8 +95,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self):
         path = urllib.parse.unquote(self.path.partition("?")[0])
-        asked = self.headers.get("Range")
-        self.hub.asked.append(f"{self.command} {path}{f' {asked}' if asked else ''}")
+        asked = f"{self.command} {path} {self.headers.get('Range') or ''}".rstrip()
+        if "/revision/" in path or "/resolve/" in path:  # the library asks for other things, too
+            self.hub.asked.append(asked)
         if found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             self._about(*found.groups())
         elif found := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/(refs/\w+/\w+|[^/]+)/(.+)", path):
@@ -120,7 +121,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         content = files[path]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(content).hexdigest()}"', "Accept-Ranges": "bytes"}
         status, begin, size = 200, 0, len(content)
-        if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+        if asked := re.fullmatch(r"bytes=(\d+)-\d*", self.headers.get("Range") or ""):
             status, begin = 206, int(asked[1])
             headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
         return self._send(status, content[begin:], headers)

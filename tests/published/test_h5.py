@@ -121,6 +121,7 @@ def test_other_weights_come_first(tmp_path):
         open_checkpoint("huggingface", str(tmp_path / "both"))
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page(tmp_path, monkeypatch):
     """docs/which_command.md, after their program: load, call with mems, fit, save."""
     page = (pathlib.Path(__file__).parents[2] / "docs/which_command.md").read_text()

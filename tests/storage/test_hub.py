@@ -40,7 +40,7 @@ def test_addresses():
     for address, fault in [
         ("hf://a", "namespace/name"),
         ("hf://a/b@", "[Rr]evision"),
-        ("hf://spaces/a/b", "is a space"),
+        ("hf://spaces/a/b", "space of the Hub"),
     ]:
         with pytest.raises(InputError, match=rf"{address} is .*{fault}"):
             hub.parse(address)
@@ -92,13 +92,16 @@ def test_without_the_hub_the_cache_serves(server, home, monkeypatch):
         hub.fetch(place, lambda names: [*names, "another"])
 
 
-def test_a_broken_download_goes_on(server, home):
+def test_a_broken_download_goes_on(server, home, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # 10 MB, what is lost at most
     server.add("own/long", {"long": os.urandom(300_000)})
     server.cut = 100_000
     found = hub.fetch(hub.parse("hf://own/long"), everything)
     (content,) = server.repositories["models", "own/long"].commits[found.commit].values()
     assert pathlib.Path(found.folder, "long").read_bytes() == content
-    assert any(line.endswith("bytes=100000-") for line in server.asked), server.asked
+    assert any("bytes=100000-" in line for line in server.asked), server.asked
 
 
 def test_what_the_hub_refuses_is_one_line(server, home, monkeypatch):
