@@ -130,7 +130,7 @@ def test_labels_that_are_not_as_many_as_classes_are_refused(tmp_path):
     config = families.tuned_configs()["classification"].from_groups({"model": {"n_class": 2}}, "a test")
     (tmp_path / "config.json").write_text(config.to_json())
     (tmp_path / "labels.json").write_text('["a"]')
-    with pytest.raises(InputError, match=r"labels\.json names 1 class, the model has 2$"):
+    with pytest.raises(InputError, match=r"labels\.json names 1 class, the model has 2: correct it$"):
         read_labels(str(tmp_path))
 
 
