@@ -291,7 +291,7 @@ def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, 
     left, taken = held_out.parted(rows, numbers)
     if not numbers:
         raise InputError(
-            f"{path} has too few examples to hold out one of {count} parts: give more, or another file as --dev"
+            f"{path} has too few examples to hold out one of {count:,} parts: give more, or another file as --dev"
         )
     share = "a tenth" if count == held_out.TENTHS else f"part {number + 1} of {count}"
     noun = "text" if hasattr(rows, "paragraphs") else "example"

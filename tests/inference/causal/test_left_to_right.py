@@ -8,11 +8,11 @@ import pytest
 import reference_xlnet as reference
 import tensorflow as tf
 from processes import ROOT
-from random_xlnet import write_model_dir
+from random_xlnet import with_prefix, write_model_dir
 from xlnet_models import make_model, weights_of
 
 import txl_tf
-from txl_tf.data.vocabularies import CharVocabulary
+from txl_tf.data.vocabularies import CharVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.left_to_right import Continuation
 from txl_tf.models.transformer_xl.config import Reach
@@ -106,6 +106,13 @@ def test_the_command_continues_a_text_as_the_reference_does(model_dir):
         everything = [read_one_by_one(weights, np.append(ids[:n], token), 8, "zeros", -1)[-1] for token in range(11)]
         assert everything[ids[n]] == max(everything)
     assert model.generate("abc ", max_tokens=12, temperature=0) == text[4:]
+
+
+def test_a_space_at_the_end_of_a_prompt_is_said_for_pieces_of_words(tmp_path):
+    write_model_dir(tmp_path, with_prefix(XLNetVocabulary))
+    (tmp_path / "p.jsonl").write_text('"the River "\n"the River"\n')
+    done = run(f"--model_dir={tmp_path}", f"--prompts_jsonl={tmp_path}/p.jsonl", "--max_tokens=1")
+    assert done.returncode == 0 and "\n1 prompt ends in a space: the text goes on better without" in done.stderr
 
 
 def test_samples_and_beams_of_the_command_are_those_of_python(model_dir):
