@@ -307,6 +307,17 @@ def test_a_source_that_has_changed_is_prepared_again_only_with_overwrite(tmp_pat
     assert prepare("text", str(tmp_path / "d"), **arguments).splits == again.splits
 
 
+def test_other_corpora_beside_a_published_one_are_no_change(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"wiki.{split}.tokens").write_text(" the cat sat\n" * 20)
+    arguments = {"dataset": "wt2", "source": str(tmp_path)}
+    first, _ = (prepare(data_dir=str(tmp_path / name), **arguments) for name in "ab")
+    assert prepare(data_dir=str(tmp_path / "a"), **arguments) == first
+    (tmp_path / "wiki.test.tokens").write_text(" the cat\n" * 20)
+    with pytest.raises(InputError, match=r"^1 file has changed, .*wiki\.test\.tokens\): --overwrite"):
+        prepare(data_dir=str(tmp_path / "a"), **arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

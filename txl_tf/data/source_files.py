@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,17 @@ Known = Mapping[str, Sequence[Any]]
 
 
 def named_files(settings: Settings, data_dir: str) -> list[str]:
-    """The files that the settings name, but for those in data_dir; [] if there are none, or not any more."""
+    """The files that the settings name, but for those in data_dir; [] if there are none, or not any more.
+
+    In a directory with a published corpus these are the files with its members' names, and archives.
+    """
     try:
         found = find_files(settings.source) if settings.source else []
     except InputError:
         return []
+    if settings.corpus and settings.source and tf.io.gfile.isdir(settings.source):
+        members = "|".join(settings.corpus.members.values())
+        found = [path for path in found if path.endswith(".gz") or re.fullmatch(members, os.path.basename(path))]
     if settings.vocab_file:
         if not tf.io.gfile.exists(settings.vocab_file):
             return []
