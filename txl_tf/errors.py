@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
@@ -72,10 +73,28 @@ class Faults:
         except InputError as error:
             self.add(str(error), line)
 
-    def raise_any(self) -> None:
-        """Raises InputError if there is a fault, FaultsError if there are several."""
+    def raise_any(self, good: int | None = None) -> None:
+        """Raises InputError if there is a fault, FaultsError if there are several.
+
+        `good` is how many lines have no fault. If at least half of all lines have faults of one kind, and more than a
+        few, one message stands for them.
+        """
         found = [fault for _, fault in sorted(self._found, key=lambda one: one[0])]
         if len(found) == 1:
             raise InputError(found[0])
+        if good is not None and len(found) > FEW_FAULTS:
+            (kind, count), lines = collections.Counter(map(_kind, found)).most_common(1)[0], good + len(found)
+            if count > FEW_FAULTS and count * 2 >= lines:
+                example = next(fault for fault in found if _kind(fault) == kind)
+                raise InputError(f"{example} (the same in {count:,} of {lines:,} lines: is it a file of this form?)")
         if found:
             raise FaultsError(self._where, found)
+
+
+FEW_FAULTS = 5
+"""Fewer faults of one kind are shown one by one."""
+
+
+def _kind(fault: str) -> str:
+    """A fault without what differs from line to line: numbers with their nouns, and quoted texts."""
+    return re.sub(r"'.*'|\".*\"|\d[\d,.]*( \w+)?", "", fault)

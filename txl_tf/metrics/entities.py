@@ -1,20 +1,19 @@
-"""Entities in sequences of tags (IOB1, IOB2, IOBES), and their precision, recall and F1, as seqeval computes them.
+"""Entities in sequences of tags, and their precision, recall and F1, as seqeval computes them.
 
-A tag is O, or a letter B, I, E or S, a hyphen, and the kind of entity. In every scheme an entity begins at B and S,
-after O, E and S, and where the kind changes; it ends before the next one, or before O. Tags of other forms, such as
-parts of speech, do not name entities: then every word counts as one, and all three metrics are the accuracy.
+In every scheme of `tagged.schemes` an entity begins at a tag that starts one, after a tag that closes one, and where
+the kind changes; it ends before the next one, or before O. Where tags name no entities, such as parts of speech, every
+word counts as one, and all three metrics are the accuracy.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-_TAG = re.compile(r"O|[BIES]-.+", re.DOTALL)
+from txl_tf.data.tasks.tagged.schemes import meanings
 
 
 class Entity(typing.NamedTuple):
@@ -23,12 +22,6 @@ class Entity(typing.NamedTuple):
     kind: str
     first: int
     end: int
-
-
-def name_entities(labels: Iterable[str]) -> bool:
-    """Whether tags are O, B-KIND and so on; false if there is only O."""
-    names = set(labels)
-    return names != {"O"} and all(_TAG.fullmatch(name) for name in names)
 
 
 class Tags:
@@ -43,13 +36,11 @@ class Tags:
 
     NOTHING = -1
 
-    def __init__(self, labels: Sequence[str]):
-        entities = name_entities(labels)
-        kinds = [("" if name == "O" else name[2:]) if entities else name for name in labels]
-        self.names = tuple(sorted(set(kinds) - {""}))
-        self.kinds = np.array([self.names.index(kind) if kind else self.NOTHING for kind in kinds], np.int32)
-        self.starts = np.array([not entities or name[0] in "BS" for name in labels])
-        self.closes = np.array([not entities or name[0] in "OES" for name in labels])
+    def __init__(self, labels: Sequence[str], scheme: str):
+        found = meanings(labels, scheme)
+        self.names = tuple(sorted({one.kind for one in found} - {""}))
+        self.kinds = np.array([self.names.index(one.kind) if one.kind else self.NOTHING for one in found], np.int32)
+        self.starts, self.closes = (np.array([getattr(one, name) for one in found]) for name in ("starts", "closes"))
 
     def entities(self, tags: Sequence[int] | np.ndarray) -> list[Entity]:
         """The entities of a sequence of tags, int [W], in order."""
@@ -66,14 +57,17 @@ class Tags:
 
 
 def entity_scores(
-    labels: Sequence[str], right: Sequence[Sequence[int] | np.ndarray], found: Sequence[Sequence[int] | np.ndarray]
+    labels: Sequence[str],
+    right: Sequence[Sequence[int] | np.ndarray],
+    found: Sequence[Sequence[int] | np.ndarray],
+    scheme: str,
 ) -> dict[str, float]:
     """f1, precision and recall of the entities of all sequences, and the accuracy of their tags.
 
     An entity is found if its kind, its first and its last word are right. A quotient by 0 is 0. `right` and `found` are
     the numbers of the tags, int [W], of each sequence.
     """
-    tags = Tags(labels)
+    tags = Tags(labels, scheme)
     true = {(i, entity) for i, row in enumerate(right) for entity in tags.entities(row)}
     guessed = {(i, entity) for i, row in enumerate(found) for entity in tags.entities(row)}
     both = len(true & guessed)

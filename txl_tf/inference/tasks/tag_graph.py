@@ -6,13 +6,42 @@ Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all t
 
 from __future__ import annotations
 
+import typing
+
 import tensorflow as tf
 
 from txl_tf.data.tasks.layout import join
 from txl_tf.data.tasks.tagged.examples import MARKS
-from txl_tf.data.tasks.tagged.words import WordsTensor
+from txl_tf.data.tasks.tagged.words import MARK, SPACE, WORD, character_kinds
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.metrics.entities import Tags
+
+
+class WordsTensor(typing.NamedTuple):
+    """The words of n texts: where they begin and end, int32 RaggedTensors [n, None]."""
+
+    begin: tf.RaggedTensor
+    end: tf.RaggedTensor
+
+
+def word_places(texts: tf.Tensor, runs: bool = False) -> WordsTensor:
+    """As `words.word_places`, of strings [n]."""
+    codes = tf.strings.unicode_decode(texts, "UTF-8")
+    begins, kinds = (tf.constant(part) for part in character_kinds(runs))
+    kind = tf.gather(kinds, tf.searchsorted(begins, codes.flat_values, side="right") - 1)
+    rows, before, after = codes.value_rowids(), kind[:-1], kind[1:]
+    joined = (before >= WORD) & tf.equal(after, MARK)
+    joined |= (tf.equal(before, WORD) | tf.equal(before, MARK)) & tf.equal(after, WORD)
+    joined &= tf.equal(rows[1:], rows[:-1])
+    some = tf.fill([tf.minimum(tf.size(kind), 1)], True)
+    is_word = tf.not_equal(kind, SPACE)
+    first = tf.concat([some, ~joined], axis=0) & is_word
+    last = tf.concat([~joined, some], axis=0) & is_word
+    column = tf.cast(tf.ragged.range(codes.row_lengths()).flat_values, tf.int32)
+    row = tf.boolean_mask(rows, first)
+    begin, end = tf.boolean_mask(column, first), tf.boolean_mask(column, last) + 1
+    count = codes.nrows()
+    return WordsTensor(*(tf.RaggedTensor.from_value_rowids(place, row, count) for place in (begin, end)))
 
 
 def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> tuple[tf.RaggedTensor, ...]:

@@ -19,7 +19,7 @@ from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet
 from txl_tf.data.tasks.layout import CLS, FIRST, PADDING
 from txl_tf.data.tasks.tables import file_of, refuse_unknown
-from txl_tf.data.tasks.tagged.files import TaggedText
+from txl_tf.data.tasks.tagged.texts import TaggedText
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.errors import InputError
 
@@ -81,7 +81,7 @@ def read_parts(texts: Sequence[TaggedText], vocabulary: SubwordVocabulary, size:
         some = texts[start : start + _AT_ONCE]
         for text, pieces in zip(some, vocabulary.encode_with_places([one.text for one in some]), strict=True):
             visible = np.flatnonzero(pieces.begin < pieces.end)
-            begin, end = (np.array(side, np.int64) for side in zip(*text.places, strict=True))
+            begin, end = np.array(text.places, np.int64).reshape(-1, 2).T
             # The first visible piece that ends after the word's beginning, if it begins before the word's end.
             place = np.searchsorted(pieces.end[visible], begin, side="right")
             there = place < len(visible)

@@ -1,6 +1,7 @@
-"""Where the words of a text stand, in NumPy and in TensorFlow ops.
+"""Where the words of a text stand.
 
-A word is a run of letters, marks, digits and underscores; every other character but a space is a word by itself.
+A word is a run of letters, marks, digits and underscores, without Han or Kana. Every other character but a space is a
+word by itself, with the marks that follow a Han or Kana sign.
 """
 
 from __future__ import annotations
@@ -8,25 +9,33 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-import typing
 import unicodedata
 
 import numpy as np
-import tensorflow as tf
 
-from txl_tf.data.vocabularies.traced_text import BLANK
+from txl_tf.data.text.blanks import BLANK
 
-SPACE, WORD, OTHER = 0, 1, 2
+SPACE, OTHER, WORD, SIGN, MARK = range(5)
+
+_SIGNS = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA")
+"""The beginnings of the names of Han and Kana signs among the letters and numbers."""
 
 
 @functools.cache
-def _kinds() -> tuple[np.ndarray, np.ndarray]:
-    """The codes at which the kind of characters changes, and the kind from each of them on, int32 [k]."""
+def character_kinds(runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The codes at which the kind of characters changes, and the kind from each of them on, int32 [k].
+
+    With `runs` Han and Kana are like other letters.
+    """
     kinds = np.full([sys.maxunicode + 1], OTHER, np.int32)
     for code in range(sys.maxunicode + 1):
         character = chr(code)
-        if character == "_" or unicodedata.category(character)[0] in "LMN":
-            kinds[code] = WORD
+        group = unicodedata.category(character)[0]
+        if group == "M" and not runs:
+            kinds[code] = MARK
+        elif character == "_" or group in "LMN":
+            is_sign = code > 0x2E80 and not runs and unicodedata.name(character, "").startswith(_SIGNS)
+            kinds[code] = SIGN if is_sign else WORD
         elif character.isspace():
             kinds[code] = SPACE
     kinds[BLANK] = SPACE
@@ -34,37 +43,12 @@ def _kinds() -> tuple[np.ndarray, np.ndarray]:
     return begins, kinds[begins]
 
 
-def word_places(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends, in characters."""
+def word_places(text: str, runs: bool = False) -> list[tuple[int, int]]:
+    """Where each word of a text begins and ends, in characters; `runs` as for `character_kinds`."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    begins, kinds = _kinds()
+    begins, kinds = character_kinds(runs)
     kind = kinds[np.searchsorted(begins, codes, side="right") - 1]
-    joined = (kind[1:] == WORD) & (kind[:-1] == WORD)
+    before, after = kind[:-1], kind[1:]
+    joined = ((before >= WORD) & (after == MARK)) | (((before == WORD) | (before == MARK)) & (after == WORD))
     limits: list[int] = np.flatnonzero(np.concatenate([[True], ~joined, [True]])).tolist() if len(kind) else []
     return [(first, end) for first, end in itertools.pairwise(limits) if kind[first] != SPACE]
-
-
-class WordsTensor(typing.NamedTuple):
-    """The words of n texts: where they begin and end, int32 RaggedTensors [n, None]."""
-
-    begin: tf.RaggedTensor
-    end: tf.RaggedTensor
-
-
-def word_places_tensor(texts: tf.Tensor) -> WordsTensor:
-    """As `word_places`, of strings [n]."""
-    codes = tf.strings.unicode_decode(texts, "UTF-8")
-    begins, kinds = (tf.constant(part) for part in _kinds())
-    kind = tf.gather(kinds, tf.searchsorted(begins, codes.flat_values, side="right") - 1)
-    rows = codes.value_rowids()
-    same_row = tf.equal(rows[1:], rows[:-1])
-    joined = same_row & tf.equal(kind[1:], WORD) & tf.equal(kind[:-1], WORD)
-    some = tf.fill([tf.minimum(tf.size(kind), 1)], True)
-    is_word = tf.not_equal(kind, SPACE)
-    first = tf.concat([some, ~joined], axis=0) & is_word
-    last = tf.concat([~joined, some], axis=0) & is_word
-    column = tf.cast(tf.ragged.range(codes.row_lengths()).flat_values, tf.int32)
-    row = tf.boolean_mask(rows, first)
-    begin, end = tf.boolean_mask(column, first), tf.boolean_mask(column, last) + 1
-    count = codes.nrows()
-    return WordsTensor(*(tf.RaggedTensor.from_value_rowids(place, row, count) for place in (begin, end)))

@@ -1,0 +1,193 @@
+"""CoNLL's format: a line for each word, with columns between tabs or spaces, and an empty line after each text.
+
+Lines that begin with -DOCSTART- and comments, which begin with #, are left out. So are CoNLL-U's lines of several words
+(1-2) and of words that the text lacks (8.1).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator
+
+from txl_tf.counted import counted
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.table import Table
+from txl_tf.errors import Faults, InputError
+
+ENDS = ("conll", "conllu", "conllx", "iob", "bio")
+"""The ends of names that say that a file has this format."""
+FORM, LINE = "CoNLL", "line"
+"""The name of the form, and the column with the numbers of the words' lines."""
+
+WORDS = ("tokens", "words", "token", "word")
+TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label")
+SENTENCES = ("sentence_id", "sentence #", "sentence id", "sent_id", "sentence")
+"""The names of columns that are found without flags."""
+
+_START, _END = "-DOCSTART-", re.compile("\r*\n|\r")
+_SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
+_CONLL_U = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
+_SAMPLE, _SINGLE_WORD = 1 << 20, 12  # characters
+
+Line = tuple[int, list[str]]
+"""The number of a line, and its cells; an empty line has none."""
+
+
+def is_conll(text: str, end: str, columns: Columns, labelled: bool, tags: Collection[str] = ()) -> bool:
+    """Whether a text that is not JSON is in this format; otherwise it is a table, or has a text in each line.
+
+    Args:
+        end: of the file's name.
+        columns: the user's names of columns, which a table may have.
+        labelled: whether the words must have tags.
+        tags: those that a model knows.
+    """
+    if end == "csv" or _is_table(text, end, columns, labelled):
+        return False
+    if labelled or end in ENDS:
+        return True
+    lines = _END.split(text[:_SAMPLE])[: -1 if len(text) > _SAMPLE else None]
+    words = [line for line in lines if line.strip() and not line.startswith(("#", _START))]
+    if len(words) == 0 or any(line.startswith(_START) for line in lines):
+        return len(words) > 0
+    rows = [_cells(line) for line in words]
+    if {len(cells) for cells in rows} == {1}:
+        short = sum(len(cells[0]) <= _SINGLE_WORD for cells in rows)
+        return short * 2 > len(rows) and "" in "\n".join(lines).strip().split("\n")
+    if len({len(cells) for cells in rows}) > 1:
+        return False
+    return all("\t" in line for line in words) or (bool(tags) and all(cells[-1] in tags for cells in rows))
+
+
+def _is_table(text: str, end: str, columns: Columns, labelled: bool) -> bool:
+    """Whether line 1 has the names of a table's columns."""
+    line = next((line for line in _END.split(text[:_SAMPLE]) if line.strip()), "")
+    names = {cell.strip(' "').casefold() for cell in re.split("[\t,;|]", line)}
+    has_words = bool(names & {*WORDS, columns.text_column.casefold()})
+    has_tags = bool(names & {*TAGS, columns.label_column.casefold()})
+    if has_words and names & {*SENTENCES, columns.sentence_column.casefold()} - {""}:
+        return True
+    return len(names) > 1 and end in ("tsv", "tab") and has_words and (has_tags or not labelled)
+
+
+def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled: bool) -> Table:
+    """A row for each text: lists of the words' cells by the numbers of columns, and of their lines, `LINE`.
+
+    `columns` name the columns of words (the first) and of tags (the last), by numbers, or by names if the file has
+    them. `faults` gets malformed lines.
+
+    Raises:
+        InputError: a column is missing, or the first one counts the words and is read as words.
+    """
+    lines = [(number, _cells(line)) for number, line in enumerate([*_END.split(text), ""], 1)]
+    lines = [(number, cells) for number, cells in lines if not (cells and cells[0].startswith(_START))]
+    words = [line for line in lines if line[1] and not line[1][0].startswith("#")]
+    if not words:
+        return Table([], [], [], path, name=path, form=FORM)
+    width = len(words[0][1])
+    names, header = _names(lines, words[0])
+    word = _number(columns.text_column, names, WORDS, 1)
+    tag = _number(columns.label_column, names, TAGS, width)
+    tags = {cells[tag - 1] for _, cells in words if len(cells) == width} if 1 < tag <= width else set()
+
+    def is_comment(cells: list[str]) -> bool:
+        return cells[0].startswith("#") and (len(cells) != width or (bool(tags) and cells[tag - 1] not in tags))
+
+    comments = [line for line, cells in lines if cells and is_comment(cells)]
+    left_out = {*comments, *([words[0][0]] if header else [])}
+    lines = [line for line in lines if line[0] not in left_out]
+    several: list[int] = []
+    if _is_numbered(lines):
+        if word == 1 or (labelled and width > 3 and not columns.named("label_column")):
+            raise _numbered(path, words, columns, labelled)
+        several = [line for line, cells in lines if cells and _SEVERAL_WORDS.fullmatch(cells[0])]
+        lines = [line for line in lines if line[0] not in set(several)]
+    for number, name in ((word, "text_column"), (tag, "label_column"))[: 1 + labelled]:
+        if number > width > 1:
+            raise InputError(f"{path} has {counted(width, 'column')}, so there is no --{name}={number}")
+    if labelled and word == tag and width > 1:
+        raise InputError(f"{path}: column {word} has the words and the tags: give --text_column and --label_column")
+    rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), faults))
+    remarks = [f"word in column {word}" + (f", tag in {tag}" if labelled else "")]
+    remarks += [f"{counted(len(comments), 'comment')} left out"] if comments else []
+    remarks += [f"{counted(len(several), 'line')} of several words left out"] if several else []
+    return Table([str(n) for n in (word, tag)], rows, [], path, name=path, unit="line", form=FORM,
+                 remarks=tuple(remarks))  # fmt: skip
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line; tabs at its end begin no column."""
+    if not line.strip():
+        return []
+    return line.rstrip(" \t").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+
+
+def _names(lines: list[Line], first: Line) -> tuple[list[str], bool]:
+    """The names of the columns, if the file has them or it is CoNLL-U; and whether the first line has them."""
+    for _, cells in lines:
+        said = " ".join(cells).removeprefix("# global.columns = ")
+        if said != " ".join(cells):
+            return said.split(), False
+    own = [cell.casefold() for cell in first[1]]
+    if set(own) & set(WORDS) and set(own) & set(TAGS):
+        return first[1], True
+    return (_CONLL_U if len(own) == len(_CONLL_U) else []), False
+
+
+def _number(given: str, names: list[str], usual: tuple[str, ...], default: int) -> int:
+    """The number of a column from its number or name; a name that only other tables have is no name here."""
+    if re.fullmatch("[1-9][0-9]*", given):
+        return int(given)
+    known = [name.casefold() for name in names]
+    return next((known.index(name) + 1 for name in (given.casefold(), *usual) if name in known), default)
+
+
+def _is_numbered(lines: list[Line]) -> bool:
+    """Whether column 1 counts the words of each text."""
+    before, right, count = None, 0, 0
+    for _, cells in lines:
+        if not cells:
+            before = None
+        elif not _SEVERAL_WORDS.fullmatch(cells[0]):
+            if not cells[0].isdecimal() or len(cells) < 2:
+                return False
+            number, count = int(cells[0]), count + 1
+            right += number in (0, 1) if before is None else number == before + 1
+            before = number
+    return count > 1 and right >= 0.9 * count
+
+
+def _numbered(path: str, words: list[Line], columns: Columns, labelled: bool) -> InputError:
+    line, first = words[0]
+    word = int(columns.text_column) if columns.text_column.isdecimal() and columns.text_column != "1" else 2
+    usual = 4 if len(first) == len(_CONLL_U) else len(first)
+    places = range(word, len(first))
+    of_entities = (i + 1 for i in places if any(len(cells) > i and cells[i] == "O" for _, cells in words))
+    flags = f"--text_column={word}" + (f" --label_column={next(of_entities, usual)}" if labelled else "")
+    return InputError(
+        f"{path}, line {line} has {', '.join(map(repr, first))[:80]}: column 1 counts the words of each text, so give "
+        f"the numbers of the columns to read, such as {flags}"
+    )
+
+
+def _texts(
+    path: str, lines: list[Line], width: int, used: tuple[int, ...], faults: Faults
+) -> Iterator[tuple[int, dict[str, list[str] | list[int]]]]:
+    for is_text, group in itertools.groupby(lines, key=lambda line: bool(line[1])):
+        rows: list[Line] = []
+        for line, cells in group if is_text else ():
+            where = f"{path}, line {line}"
+            with faults.noted(line):
+                if len(cells) < len(used):
+                    raise InputError(f"{where} has a word without a tag: correct the line")
+                if len(cells) != width:
+                    raise InputError(
+                        f"{where} has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
+                    )
+                if not all(cells[number - 1].strip(" ") for number in used):
+                    raise InputError(f"{where} has an empty word or tag: correct the line")
+                rows.append((line, cells))
+        if rows:
+            found = {str(n): [cells[n - 1] for _, cells in rows] for n in used}
+            yield rows[0][0], {**found, LINE: [line for line, _ in rows]}
