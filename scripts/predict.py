@@ -27,6 +27,7 @@ With --metrics the inputs must have labels; the last line on stderr is then JSON
 """
 
 import os
+import re
 import sys
 
 from absl import flags
@@ -195,7 +196,7 @@ def main(argv):
 def conll(prediction):
     """Tagged words in CoNLL's format."""
     rows = zip(prediction["tokens"], prediction["tags"], strict=True)
-    return "".join(f"{word}\t{tag}\n" for word, tag in rows) + "\n"
+    return "".join(re.sub(r"[\t-\r\x85\u2028\u2029]", " ", word) + f"\t{tag}\n" for word, tag in rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Finetuner:
         config: Any = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
         fine_tuning = families.fine_tuning_of(config)
 
-        columns = Columns.of(columns)
+        read_by = Columns.of(columns)
         train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
         self._said: list[str] = []
 
@@ -133,11 +133,12 @@ class Finetuner:
                     f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(source)[:40]!r}"
                 )
             name = table if isinstance(table, str) else table.name
-            found = fine_tuning.read(table, columns, True)
+            found = fine_tuning.read(table, read_by, True)
             self._said.append(f"{name}: {found.understood}")
             return found, name
 
         train_rows, train_name = read(train_file)
+        read_by = getattr(train_rows, "columns", read_by)  # with the scheme of tags that was found
         counting = None if weights is None else _weights_of(train_rows, weights, train_name, fine_tuning.tables)
         if dev_file is None:
             train_rows, dev_rows, taken, said = _part(train_rows, train_name, part, part_seed)
@@ -149,7 +150,9 @@ class Finetuner:
         def examples(rows: Any, name: str, labels: tuple[str, ...] | None) -> Any:
             directory = tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None
             origin = {"vocabulary": identity, "task": task}
-            return fine_tuning.examples(rows, ExamplePlan(config, vocabulary, origin, labels, directory))
+            return fine_tuning.examples(
+                rows, ExamplePlan(config, vocabulary, origin, labels, directory, scheme=read_by.scheme)
+            )
 
         train_set, known = examples(train_rows, "train", None), model_dirs.read_labels(init)
         if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
@@ -168,7 +171,7 @@ class Finetuner:
             identity["spec"],
             identity["sha256"],
             data_dir=os.path.dirname(train_name),
-            columns=columns,
+            columns=read_by,
         )
         config = config.fit_to_pretrained(pretrained, train_set)
         chosen = _chosen(config, train_set.learned)

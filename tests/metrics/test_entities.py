@@ -39,13 +39,13 @@ def test_parts_of_speech_are_words_each():
         ("NOUN VERB S", PLAIN),
         ("O", PLAIN),
         ("M S L", PLAIN),
-        ("O B-PER I-PER", "IOB"),
-        ("O B_PER I_PER", "IOB"),
-        ("O PER-B PER_I LOC-B-B", "IOB"),
+        ("O B-PER I-PER", "IOB2"),
+        ("O B_PER I_PER", "IOB2"),
+        ("O PER-B PER_I LOC-B-B", "IOB2"),
         ("O B-PER I-PER L-PER U-PER", "BILOU"),
         ("B M E S", "BMES"),
-        ("O B I", "IOB"),
-        ("B-NP I-NP", "IOB"),
+        ("O B I", "IOB2"),
+        ("B-NP I-NP", "IOB2"),
         ("O B-PER 0", ""),
         ("O PER", ""),
         ("B-PER NOUN", ""),
@@ -54,7 +54,7 @@ def test_parts_of_speech_are_words_each():
 )
 def test_the_scheme_follows_from_all_tags(tags, scheme):
     found = scheme_of(tags.split())
-    assert (scheme_name(tags.split(), found) if found is not None else "") == scheme
+    assert (scheme_name([tags.split()], found) if found is not None else "") == scheme
 
 
 def test_odd_tags_are_those_without_prefix():

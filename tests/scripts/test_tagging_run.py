@@ -1,6 +1,7 @@
 """Fine-tuning for tags, from files to tagged words, through the commands and from Python."""
 
 import json
+import shutil
 
 import numpy as np
 import processes
@@ -69,7 +70,7 @@ def test_the_command_writes_tags_and_spans(tuned, folder, output):
     right = [row["tags"] for row in rows]
     labels = sorted({tag for row in right + tags for tag in row})
     numbers = [[[labels.index(tag) for tag in row] for row in side] for side in (right, tags)]
-    assert metrics["f1"] == pytest.approx(entity_scores(labels, *numbers)["f1"])
+    assert metrics["f1"] == pytest.approx(entity_scores(labels, *numbers, "iob")["f1"])
 
 
 def test_from_python_long_texts_know_what_was_before(tuned):
@@ -85,8 +86,40 @@ def test_from_python_long_texts_know_what_was_before(tuned):
     assert words["entities"] == [{"label": "PLACE", "text": "River 10", "begin": 0, "end": 8}]
 
 
-def test_a_conll_name_is_for_tags_alone_and_tables_flags_are_refused(tuned, folder):
+def test_the_run_records_how_tags_name_entities(tuned):
+    assert json.loads((tuned[0] / "columns.json").read_text())["scheme"] == "iob"
+
+
+def test_written_words_stay_one_line_each_and_a_text_may_have_none(tuned, folder):
+    rows = [{"tokens": ["so", "im\nport\tall"]}, {"text": "\u200b"}, {"text": "River 10"}]
+    (folder / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = folder / "odd.conll"
+    done = processes.run(
+        ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={folder / 'odd.jsonl'}", f"--output={path}"]
+    )
+    assert done.returncode == 0, done.stderr
+    words = [line.split("\t")[0] for line in path.read_text().split("\n")]
+    assert words == ["so", "im port all", "", "", "River", "10", "", ""]
+
+
+def test_files_to_tag_are_told_by_the_tags_that_the_model_knows(tuned, folder):
+    model = txl_tf.load(str(tuned[0]), progress=False)
+    (folder / "lines.txt").write_text("the River 10\nso fine End\n")
+    (folder / "words.txt").write_text("the x O\nRiver x B-PLACE\n\nso x O\n")
+    found = [[one["tokens"] for one in model.predict_file(str(folder / f"{name}.txt"))] for name in ("lines", "words")]
+    assert found == [[["the", "River", "10"], ["so", "fine", "End"]], [["the", "River"], ["so"]]]
+
+
+def test_words_are_cut_by_the_rules_of_the_version_that_trained(tuned, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(tuned[0], older)
+    (older / "columns.json").unlink()  # as it was before 0.29
+    texts = [txl_tf.load(str(path), progress=False).predict("他在River 10")["tokens"] for path in (tuned[0], older)]
+    assert texts == [["他", "在", "River", "10"], ["他在River", "10"]]
+
+
+def test_a_conll_name_is_for_tags_alone_and_unknown_columns_are_named(tuned, folder):
     command = ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={folder / 'dev.jsonl'}", "--text_column=x"]
     done = processes.run(command)
     assert done.returncode == 1
-    assert "--text_column is for tables" in done.stderr
+    assert "has no column 'x': it has 'tokens', 'tags'; correct --text_column" in done.stderr

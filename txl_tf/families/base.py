@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txl_tf.settings.run import Config
@@ -179,7 +179,8 @@ class FineTuning(Training):
         objective: (model, config) -> TaskObjective.
         read: (path, or a Table, Columns, whether every row must have a label) -> the rows of a file, whose `understood`
             says what it was taken for. With `words`, also tags: those that a model knows.
-        rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels.
+        rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels. With `words`, also the
+            Columns of the model's run.
         examples: (rows, ExamplePlan) -> ExampleSet; InputError if a row has a label that the model does not know.
         results: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> TaskResults.
         criterion: the metric by which the best checkpoint is chosen; more is better.
@@ -193,7 +194,7 @@ class FineTuning(Training):
     objective: Callable[[keras.Model, Any], TaskObjective]
     training_data: Callable[[Any, Any], TrainingData] = _TRAINING_EXAMPLES
     read: Callable[[Any, Columns, bool], Any]
-    rows: Callable[[Sequence[Any]], Any]
+    rows: Callable[..., Any]
     examples: Callable[[Any, ExamplePlan], ExampleSet]
     results: Callable[[Mapping[str, np.ndarray], Any], TaskResults]
     criterion: str

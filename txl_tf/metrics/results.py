@@ -244,7 +244,7 @@ class TagResults(TaskResults):
         """f1, precision and recall of entities, and the accuracy of tags."""
         numbers = {name: i for i, name in enumerate(self.examples.labels)}
         rows = [[numbers[tag] for tag in reading.text.tags] for reading in self.examples.readings()]
-        return entity_scores(self.examples.labels, rows, self.examples.tags(self.outputs))
+        return entity_scores(self.examples.labels, rows, self.examples.tags(self.outputs), self.examples.scheme)
 
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all words have the same tag, and should not."""
@@ -277,7 +277,7 @@ class TagResults(TaskResults):
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """text, tokens, with tags, probabilities and places of each, and entities."""
-        known, predictions = Tags(self.examples.labels), []
+        known, predictions = Tags(self.examples.labels, self.examples.scheme), []
         probabilities = self.examples.of_words(np.exp(self.outputs["log_prob"]), 1.0)
         for row, tags, probability in zip(rows, self.examples.tags(self.outputs), probabilities, strict=True):
             entities = []

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tasks.tagged import schemes
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families.base import Preset
@@ -125,6 +127,9 @@ def import_checkpoint(
         model_dirs.write_description(folder, config, learned)
         if checkpoint.labels:
             model_dirs.write_labels(folder, checkpoint.labels)
+        if config.task == "tagging":
+            scheme = schemes.scheme_of(checkpoint.labels) or schemes.PLAIN
+            model_dirs.write_columns(folder, Columns(scheme=scheme))
     return config, lacking
 
 

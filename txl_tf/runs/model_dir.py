@@ -30,7 +30,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
-from txl_tf.data.tables.columns import COLUMNS_FILE
+from txl_tf.data.tables.columns import COLUMNS_FILE, Columns, table_columns
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
@@ -144,8 +144,10 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
     if isinstance(corpus, TaskCorpus) and corpus.labels:
         write_labels(model_dir, corpus.labels)
     if isinstance(corpus, TaskCorpus) and corpus.columns:
-        content = json.dumps(corpus.columns.names, ensure_ascii=False, indent=2) + "\n"
-        write_atomically(tf.io.gfile.join(model_dir, COLUMNS_FILE), content)
+        columns = corpus.columns
+        if tf.io.gfile.exists(tf.io.gfile.join(model_dir, CONFIG_FILE)):  # a run keeps the rules that it began with
+            columns = dataclasses.replace(columns, scheme=table_columns(model_dir, None, labelled=True).scheme)
+        write_columns(model_dir, columns)
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
 
 
@@ -153,6 +155,12 @@ def write_labels(model_dir: str, labels: Sequence[str]) -> None:
     """Writes labels.json, the names of the classes in the order of their numbers."""
     content = json.dumps(labels, ensure_ascii=False, indent=0) + "\n"
     write_atomically(tf.io.gfile.join(model_dir, LABELS_FILE), content)
+
+
+def write_columns(model_dir: str, columns: Columns) -> None:
+    """Writes columns.json: how later files are read."""
+    content = json.dumps(columns.names, ensure_ascii=False, indent=2) + "\n"
+    write_atomically(tf.io.gfile.join(model_dir, COLUMNS_FILE), content)
 
 
 def read_labels(model_dir: str) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ import tensorflow as tf
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.tagged.examples import MARKS, NOTHING, tagged_examples
-from txl_tf.data.tasks.tagged.files import read_tagged, tagged_rows
-from txl_tf.data.tasks.tagged.words import word_places, word_places_tensor
+from txl_tf.data.tasks.tagged.texts import read_tagged, tagged_rows
+from txl_tf.data.tasks.tagged.words import word_places
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
+from txl_tf.inference.tasks import tag_graph
 from txl_tf.models.xlnet.head_config import XLNetTaggingConfig
 
 TEXTS = ["", " ", "EU rejects Germany's 2_x lamb.", "na\u00efve \u0905\u0902 \U0001f600\U0001f600 a\u200bb\n\tc", "(x)"]
+SIGNS = "他在John的東京タワー。葛\U000e0100城 か\u3099き ㍿々\u3007 ｶﾅ 한국어 \U00020bb7野"
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
@@ -41,9 +43,9 @@ def test_tabs_keep_spaces_and_the_last_text_needs_no_empty_line(tmp_path):
         ("a.conll", "a x O\nb O\n", r"line 2 has 2 columns, and the first line has 3"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 token and 0 tags"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "tag 1 must be a text, and not empty; it is '3'"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "number 3 as tag: give --label_names=O,B-PER"),
         ("a.jsonl", '{"tokens": [" "], "tags": ["O"]}', "token 1 must be a text"),
-        ("a.jsonl", '{"text": "a"}', "has no list 'tokens'"),
+        ("a.jsonl", '{"text": "a"}', "has no words with tags"),
         ("a.jsonl", '{"tokens": [], "tags": []}', "has no words"),
     ],
 )
@@ -58,10 +60,31 @@ def test_words_of_a_text_are_runs_of_letters_and_single_signs():
     assert [text[b:e] for b, e in word_places(text)] == ["EU", "rejects", "Germany", "'", "s", "2_x", "lamb", "."]
 
 
-def test_words_in_the_graph_are_those_in_numpy():
-    found = word_places_tensor(tf.constant(TEXTS))
-    for text, begin, end in zip(TEXTS, found.begin.to_list(), found.end.to_list(), strict=True):
-        assert list(zip(begin, end, strict=True)) == word_places(text)
+@pytest.mark.parametrize("runs", [False, True])
+def test_words_in_the_graph_are_those_in_numpy(runs):
+    texts = [*TEXTS, SIGNS]
+    found = tag_graph.word_places(tf.constant(texts), runs)
+    for text, begin, end in zip(texts, found.begin.to_list(), found.end.to_list(), strict=True):
+        assert list(zip(begin, end, strict=True)) == word_places(text, runs)
+
+
+def test_each_han_or_kana_sign_is_a_word():
+    one_by_one = "他 在 John 的 東 京 タ ワ ー 。 葛\U000e0100 城 か\u3099 き ㍿ 々 \u3007 ｶ ﾅ 한국어 \U00020bb7 野"
+    assert [SIGNS[b:e] for b, e in word_places(SIGNS)] == one_by_one.split()
+    in_runs = "他在John的東京タワー 。 葛\U000e0100城 か\u3099き ㍿ 々\u3007 ｶﾅ 한국어 \U00020bb7野"
+    assert [SIGNS[b:e] for b, e in word_places(SIGNS, runs=True)] == in_runs.split()
+    (older,), (newer,) = (tagged_rows([SIGNS], Columns(scheme=scheme)) for scheme in ("", "iob"))
+    assert (older.words, newer.words) == (in_runs.split(), one_by_one.split())
+
+
+def test_a_text_without_words_has_none(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "\u200b"}\n{"text": "so"}\n')
+    rows = read_tagged(str(tmp_path / "a.jsonl"), Columns(), labelled=False)
+    assert [row.words for row in rows] == [[], ["so"]]
+    settings = XLNetTaggingConfig().replace(data={"tgt_len": 24})
+    vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
+    examples = tagged_examples(rows, ExamplePlan(settings, vocabulary, labels=("A", "B"), labelled=False))
+    assert [len(one) for one in examples.tags({"tag": examples.features["tokens"]})] == [0, 1]
 
 
 def plan(vocabulary, max_segments, labels=None):

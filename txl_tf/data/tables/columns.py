@@ -124,16 +124,17 @@ class Columns(Group):
 def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, labelled: bool) -> Columns:
     """How a table is read: with the given columns, and otherwise those of the table that a model learned from.
 
-    `given` is Columns with nothing left open, or a dict as for `Columns.of`. Only a `labelled` table needs the label's
-    column.
+    `given` is Columns, with nothing left open but the scheme of tags, or a dict as for `Columns.of`. Only a `labelled`
+    table needs the label's column.
 
     Raises:
         InputError: a field is unknown or not possible, or the model's columns cannot be read.
     """
-    if isinstance(given, Columns):
-        return given
     path, remedy = os.path.join(model_dir, COLUMNS_FILE), "copy the model_dir again"
-    own = Columns.fields_of(given or {})
+    if isinstance(given, Columns):
+        own = {name: value for name, value in vars(given).items() if value or name != "scheme"}
+    else:
+        own = Columns.fields_of(given or {})
     known: dict[str, Any] = {}
     if functions_for(path).exists(path):
         found = check_record(parse_json(read_data(path), path, remedy), path, {}, remedy)

@@ -25,10 +25,12 @@ TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label")
 SENTENCES = ("sentence_id", "sentence #", "sentence id", "sent_id", "sentence")
 """The names of columns that are found without flags."""
 
-_START, _END = "-DOCSTART-", re.compile("\r*\n|\r")
+LINE_END = re.compile("\r*\n|\r")
+_START = "-DOCSTART-"
 _SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
-_CONLL_U = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
-_SAMPLE, _SINGLE_WORD = 1 << 20, 12  # characters
+_CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
+_SINGLE_WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\u3040-\u30ff\u3400-\u9fff]{1,20}")
+_SAMPLE = 1 << 20  # characters
 
 Line = tuple[int, list[str]]
 """The number of a line, and its cells; an empty line has none."""
@@ -47,13 +49,13 @@ def is_conll(text: str, end: str, columns: Columns, labelled: bool, tags: Collec
         return False
     if labelled or end in ENDS:
         return True
-    lines = _END.split(text[:_SAMPLE])[: -1 if len(text) > _SAMPLE else None]
+    lines = LINE_END.split(text[:_SAMPLE])[: -1 if len(text) > _SAMPLE else None]
     words = [line for line in lines if line.strip() and not line.startswith(("#", _START))]
     if len(words) == 0 or any(line.startswith(_START) for line in lines):
         return len(words) > 0
     rows = [_cells(line) for line in words]
     if {len(cells) for cells in rows} == {1}:
-        short = sum(len(cells[0]) <= _SINGLE_WORD for cells in rows)
+        short = sum(bool(_SINGLE_WORD.fullmatch(cells[0])) for cells in rows)
         return short * 2 > len(rows) and "" in "\n".join(lines).strip().split("\n")
     if len({len(cells) for cells in rows}) > 1:
         return False
@@ -62,7 +64,7 @@ def is_conll(text: str, end: str, columns: Columns, labelled: bool, tags: Collec
 
 def _is_table(text: str, end: str, columns: Columns, labelled: bool) -> bool:
     """Whether line 1 has the names of a table's columns."""
-    line = next((line for line in _END.split(text[:_SAMPLE]) if line.strip()), "")
+    line = next((line for line in LINE_END.split(text[:_SAMPLE]) if line.strip()), "")
     names = {cell.strip(' "').casefold() for cell in re.split("[\t,;|]", line)}
     has_words = bool(names & {*WORDS, columns.text_column.casefold()})
     has_tags = bool(names & {*TAGS, columns.label_column.casefold()})
@@ -80,7 +82,7 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
     Raises:
         InputError: a column is missing, or the first one counts the words and is read as words.
     """
-    lines = [(number, _cells(line)) for number, line in enumerate([*_END.split(text), ""], 1)]
+    lines = [(number, _cells(line)) for number, line in enumerate([*LINE_END.split(text), ""], 1)]
     lines = [(number, cells) for number, cells in lines if not (cells and cells[0].startswith(_START))]
     words = [line for line in lines if line[1] and not line[1][0].startswith("#")]
     if not words:

@@ -14,7 +14,7 @@ import lzma
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from txl_tf.data.tables import arrow, race_folders
+from txl_tf.data.tables import arrow, conll, race_folders
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
@@ -109,6 +109,21 @@ def _delimited(usual: str) -> Callable[[Source, Text], Table]:
     return read
 
 
+def _looks_like_conll(source: Source, text: str) -> bool:
+    tags = source.tags
+    return tags is not None and conll.is_conll(text, source.end, source.columns, source.labelled, tags)
+
+
+def _conll(source: Source, text: Text) -> Table:
+    return conll.read_conll(source.path, text[0], source.columns, source.faults, source.labelled)
+
+
+def _lines(source: Source, text: Text) -> Table:
+    lines = conll.LINE_END.split(text[0])
+    rows: list[tuple[int, dict[str, Any]]] = [(i, {"text": line}) for i, line in enumerate(lines, 1) if line.strip()]
+    return Table(["text"], rows, [], source.path, name=source.path, unit="line", form="a text in each line")
+
+
 PACKED = (
     Form("gzip", (b"\x1f\x8b",), ends=("gz",), opens=gzip.open),
     Form("bzip2", (b"BZh",), ends=("bz2",), opens=bz2.open),
@@ -135,6 +150,8 @@ NOT_TEXT = (
 _PK, _SHEET = (b"PK\x03\x04",), "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
 
+_NAMED = ("tsv", "tab", "csv")
+
 TABLES = (
     Form("a workbook", _PK, b"xl/", ("xlsx",), reads=_workbook, help="rows of a sheet; row 1 has the columns' names"),
     Form("an old workbook", (b"\xd0\xcf\x11\xe0",), ends=("xls",), remedy=_SHEET),
@@ -151,6 +168,15 @@ TABLES = (
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
+        conll.FORM,
+        ends=conll.ENDS,
+        looks=_looks_like_conll,
+        reads=_conll,
+        of_text=True,
+        help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "
+        "each text",
+    ),
+    Form(
         "TSV",
         ends=("tsv", "tab"),
         reads=_delimited("\t"),
@@ -163,6 +189,13 @@ TABLES = (
         reads=_delimited(","),
         of_text=True,
         help="columns between commas, semicolons, tabs or |, with quotes; line 1 has their names",
+    ),
+    Form(
+        "lines",
+        looks=lambda source, _: source.tags is not None and not source.labelled and source.end not in _NAMED,
+        reads=_lines,
+        of_text=True,
+        help="for predictions of tags: a text in each line",
     ),
 )
 """Files of rows, in the order in which their content is tried."""

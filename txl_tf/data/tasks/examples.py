@@ -117,6 +117,7 @@ class ExamplePlan:
         labels: the names of the classes; None: those that occur in the rows.
         directory: for shards; None: examples stay in memory.
         labelled: whether the examples have labels; if not, those of the rows are ignored.
+        scheme: of tags, see `tagged.schemes`.
     """
 
     config: Any
@@ -125,6 +126,7 @@ class ExamplePlan:
     labels: tuple[str, ...] | None = None
     directory: str | None = None
     labelled: bool = True
+    scheme: str = ""
 
     def subwords(self) -> SubwordVocabulary:
         """The vocabulary, if its tokens have places in texts; else InputError."""

@@ -95,6 +95,7 @@ class Predictor:
         sizes = {} if batch_size is None else {"batch_size": batch_size}
         self.config = trained.config.replace(eval={"jit_compile": jit_compile} | sizes)
         self._task = families.fine_tuning_of(self.config)
+        self._columns = table_columns(trained.model_dir, None, labelled=False)
         self._reader = TaskReader(self.config, trained.model, strategy or make_strategy())
 
     @classmethod
@@ -152,7 +153,8 @@ class Predictor:
             return self.predict([inputs], progress, threshold)[0]
         if not inputs:
             return []
-        return self._predict(self._task.rows(inputs), "inputs", False, progress, threshold=threshold).predictions
+        rows = self._task.rows(inputs, **({"columns": self._columns} if self._task.words else {}))
+        return self._predict(rows, "inputs", False, progress, self._columns, threshold).predictions
 
     def predict_file(
         self,
@@ -191,12 +193,14 @@ class Predictor:
         name: str,
         labelled: bool,
         progress: Progress | None,
-        columns: Columns | None = None,
+        columns: Columns,
         threshold: float | None = None,
     ) -> Predicted:
         dev = self._with_threshold(threshold)
         labels = self.trained.class_names()
-        plan = ExamplePlan(self.config, self.trained.vocabulary, labels=labels, labelled=labelled)
+        plan = ExamplePlan(
+            self.config, self.trained.vocabulary, labels=labels, labelled=labelled, scheme=columns.scheme
+        )
         examples = self._task.examples(rows, plan)
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
         results = self._task.results(outputs, examples)
@@ -207,7 +211,7 @@ class Predictor:
         else:
             doubt = results.collapse(dev) if len(examples) >= ENOUGH else None
         doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
-        return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns or Columns())
+        return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns)
 
     def _with_threshold(self, threshold: float | None) -> dict[str, float]:
         """The results on dev, with another threshold if one is given; InputError if it is not possible."""

@@ -18,9 +18,10 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.data.tables.columns import table_columns
 from txl_tf.data.tasks.layout import MAX_QA, cut_article, encode, join, lay_out, pad_left
+from txl_tf.data.tasks.tagged import schemes
 from txl_tf.data.tasks.tagged.examples import MARKS
-from txl_tf.data.tasks.tagged.words import word_places_tensor
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph, tag_graph
@@ -51,6 +52,7 @@ class ServedTask(Served):
         self.lengths = tuple(lengths or config.lengths())
         self.t_len = config.data.tgt_len
         self.objective: Any = task.objective(trained.model, config)
+        self.scheme = table_columns(trained.model_dir, None, labelled=False).scheme
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
         # A function of its own, so that it is traced and stored once for all signatures.
@@ -155,7 +157,7 @@ class ServedTask(Served):
 
     def tag(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tag`: the tags of each text's words, and the entities that they name; see README."""
-        (ids, begin, end), words = self._encode(texts), word_places_tensor(texts)
+        (ids, begin, end), words = self._encode(texts), tag_graph.word_places(texts, self.scheme == schemes.OLDER)
         parts, segments = tag_graph.parts_of(ids, self.vocabulary, self.lengths[-1] - MARKS)
 
         def read(t_len: int) -> dict[str, tf.Tensor]:
@@ -165,7 +167,7 @@ class ServedTask(Served):
         found = by_length(tf.reduce_max(parts.row_lengths()), self.lengths, read)
         default = self.labels.index("O") if "O" in self.labels else 0
         tag, probability = tag_graph.word_tags(begin, end, words, found["tag"], found["log_prob"], default)
-        kind, first, last = tag_graph.entities(Tags(self.labels), words, tag)
+        kind, first, last = tag_graph.entities(Tags(self.labels, self.scheme), words, tag)
         names = tf.gather(tf.constant(self.labels), tag)
         return {
             "tags": words.begin.with_flat_values(names).to_tensor(""),

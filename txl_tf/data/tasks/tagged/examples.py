@@ -51,10 +51,11 @@ class Reading:
 class TaggedExamples(ExampleSet):
     """Texts with tags: features tokens, segments, padding and, if tags are known, label [n, S T].
 
-    `readings` gives the texts with their parts, in the order of the examples.
+    `readings` gives the texts with their parts, in the order of the examples; `scheme` is that of the tags.
     """
 
     readings: Callable[[], Sequence[Reading]] = list
+    scheme: str = ""
 
     def of_words(self, values: np.ndarray, default: Any) -> list[np.ndarray]:
         """For each text the values [n, L] at its words' first pieces, [W]; `default` for a word without pieces.
@@ -127,8 +128,8 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
     layout |= {"tags": labels, "labelled": labelled}
     timed = ("tokens", "segments", "padding", *(["label"] if labelled else []))
     made = plan.make(chunks, len(parts), layout, labels=labels, timed=timed)
-    remarks = _remarks(readings(), t_len, max_segments)
-    return TaggedExamples(**vars(made) | {"readings": readings, "remarks": remarks})
+    remarks = (*getattr(texts, "remarks", ()), *_remarks(readings(), t_len, max_segments))
+    return TaggedExamples(**vars(made) | {"readings": readings, "remarks": remarks, "scheme": plan.scheme})
 
 
 def _features(

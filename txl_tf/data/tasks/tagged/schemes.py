@@ -73,7 +73,9 @@ def scheme_name(rows: Iterable[Sequence[str]], scheme: str) -> str:
     if name == "IOB":
         pairs = [(parts.get(a), parts.get(b)) for row in rows for a, b in itertools.pairwise(("O", *row))]
         begun_by_i = sum(now is not None and now[0] == "I" and (a is None or a[1] != now[1]) for a, now in pairs)
-        name += "1" if begun_by_i * 2 > sum(now is not None and (now[0] == "B" or a is None) for a, now in pairs) else "2"
+        name += (
+            "1" if begun_by_i * 2 > sum(now is not None and (now[0] == "B" or a is None) for a, now in pairs) else "2"
+        )
     return name
 
 

@@ -32,7 +32,9 @@ def spans_in(values: dict[str, Any], columns: Columns) -> tuple[Any, Any]:
     if isinstance(studio, dict):
         texts = [value for name, value in studio.items() if isinstance(value, str) and name != columns.text_column]
         text = studio.get(columns.text_column, texts[0] if len(texts) == 1 else None)
-        done = [one for one in values.get("annotations") or () if isinstance(one, dict) and not one.get("was_cancelled")]
+        done = [
+            one for one in values.get("annotations") or () if isinstance(one, dict) and not one.get("was_cancelled")
+        ]
         if not done:
             return text, LEFT_OUT
         found = [one.get("value") for one in done[0].get("result") or () if isinstance(one, dict)]
@@ -77,12 +79,16 @@ def _span(given: Any, text: str, where: str) -> Span:
     else:
         begin = end = kind = None
     if type(begin) is not int or type(end) is not int or not isinstance(kind, str) or not kind.strip():
-        raise InputError(f"{where}: a span must be [begin, end, kind], or start, end and one label; it is {str(given)[:60]}")
+        raise InputError(
+            f"{where}: a span must be [begin, end, kind], or start, end and one label; it is {str(given)[:60]}"
+        )
     if not 0 <= begin < end <= len(text):
-        raise InputError(f"{where}: the span {begin} to {end} ({kind}) leaves the text of {len(text)} characters: correct it")
+        raise InputError(
+            f"{where}: the span {begin} to {end} ({kind}) leaves the text of {len(text)} characters: correct it"
+        )
     if isinstance(own, str) and own.strip() != text[begin:end].strip():
         raise InputError(
-            f"{where}: the span {begin} to {end} ({kind}) should be {own[:40]!r}, and the text has {text[begin:end][:40]!r} "
-            "there: count in characters (Unicode code points, not UTF-16)"
+            f"{where}: the span {begin} to {end} ({kind}) should be {own[:40]!r}, and the text has "
+            f"{text[begin:end][:40]!r} there: count in characters (Unicode code points, not UTF-16)"
         )
     return Span(begin, end, kind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
@@ -17,7 +17,7 @@ from txl_tf.data.tables.conll import FORM, LINE, SENTENCES, TAGS, WORDS
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Table, content
 from txl_tf.data.tasks.tagged import schemes
-from txl_tf.data.tasks.tagged.spans import Spans, spans_in, tags_of
+from txl_tf.data.tasks.tagged.spans import spans_in, tags_of
 from txl_tf.data.tasks.tagged.words import word_places
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
@@ -59,24 +59,25 @@ class TaggedTexts(list[TaggedText]):
     columns: Columns
 
 
-def read_tagged(path: str | Table, columns: Columns, labelled: bool = True) -> TaggedTexts:
+def read_tagged(path: str | Table, columns: Columns, labelled: bool = True, tags: Collection[str] = ()) -> TaggedTexts:
     """The texts of a file, or of a Table.
 
     Args:
         columns: the names or numbers of columns, the scheme of tags and so on.
         labelled: whether all words must have a tag; if not, tags are left out.
+        tags: those that a model knows, which reads the texts; (): one is to learn from them.
 
     Raises:
         InputError: it cannot be read, has no texts, only some tags name entities, or a line is malformed; a FaultsError
             if several are.
     """
     faults = Faults(path if isinstance(path, str) else path.name)
-    table = read_rows(path, columns, faults, labelled, columns.known)
-    return tagged_texts(table, columns, labelled, faults)
+    table = read_rows(path, columns, faults, labelled, tags)
+    return tagged_texts(table, columns, labelled, faults, not tags)
 
 
-def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults) -> TaggedTexts:
-    """The texts of a table's rows; as `read_tagged`."""
+def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults, learned: bool) -> TaggedTexts:
+    """The texts of a table's rows; as `read_tagged`. `learned`: they are read to learn from them."""
     reader = _Reader(table, columns, labelled)
     texts = TaggedTexts()
     for line, values in table.rows if reader.sentences is None else reader.sentences:
@@ -86,10 +87,12 @@ def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults)
     faults.raise_any(sum(len(text.places) for text in texts) if table.form == FORM else len(texts))
     if not texts:
         raise InputError(f"{table.name} has no texts: give a file in CoNLL's format, or JSON lines (.jsonl)")
-    texts.columns = dataclasses.replace(columns, scheme=columns.scheme or reader.scheme()) if labelled else columns
+    texts.columns = dataclasses.replace(columns, scheme=reader.scheme()) if labelled and learned else columns
     found = [counted(len(texts), "text"), counted(sum(len(text.places) for text in texts), "word")]
     if labelled:
-        scheme = schemes.scheme_name([text.tags for text in texts], texts.columns.scheme)
+        scheme = texts.columns.scheme or schemes.scheme_of(reader.first) or schemes.PLAIN
+        scheme = schemes.scheme_name([text.tags for text in texts], scheme)
+        scheme += ", each word counts" if scheme == schemes.PLAIN else ""
         found.append(f"{counted(len(reader.first), 'tag')} ({scheme})")
     texts.understood = f"{', '.join([table.form, *reader.about, *table.remarks])}: {', '.join(found)}"
     texts.remarks = reader.remarks()
@@ -158,23 +161,26 @@ class _Reader:
         return tuple(note for count, note in ((self._widened, widened), (self._skipped, skipped)) if count)
 
     def scheme(self) -> str:
-        """The scheme of the tags; InputError if only some name entities."""
+        """The scheme of the tags: the given one, or the one found; InputError if only some name entities."""
+        given = self._columns.scheme
+        if given in (schemes.IO, schemes.PLAIN):
+            return given
         found = schemes.scheme_of(self.first)
-        if found is not None:
-            return found
-        odd = schemes.odd_tags(self.first)
-        tag = min(odd, key=list(self.first).index) if odd else next(iter(self.first))
-        bare = all(tag in odd or tag == "O" for tag in self.first)
+        if found == schemes.IOB or (found and (not given or set(self.first) == {"O"})):
+            return given or found
+        odd = schemes.odd_tags(self.first) or sorted(self.first)
+        tag = min(odd, key=list(self.first).index)
+        bare = "B" not in self.first and set(odd) == self.first.keys() - {"O"}
         remedy = "give --scheme=io if it is a kind without prefix" if bare else "correct it"
         raise InputError(
-            f"{self.first[tag]}: the tag {tag!r} does not name an entity as others do, such as "
-            f"{next(one for one in self.first if one != tag)!r}: {remedy}, or --scheme=plain, which counts words"
+            f"{self.first[tag]}: the tag {tag!r} does not name an entity, as O and B-KIND do: {remedy}, or "
+            "--scheme=plain, which counts words"
         )
 
     def text_of(self, values: dict[str, Any], where: str) -> TaggedText | None:
         """The text of a row; None if it is left out."""
         words = values.get(self._words)
-        if _is_list(words) and not any(isinstance(word, dict) for word in words):
+        if words is not None and _is_list(words) and not any(isinstance(word, dict) for word in words):
             if not self._labelled:
                 return _joined(list(words), (), where)
             return self._with_tags(list(words), values, where)
@@ -184,8 +190,8 @@ class _Reader:
             return _untagged(text, where, self._runs)
         if text is None or spans is None:
             raise InputError(
-                f"{where} has no words with tags: give lists such as tokens and tags, or a text with spans in label, or "
-                "name the columns with --text_column and --label_column"
+                f"{where} has no words with tags: give lists such as tokens and tags, or a text with spans in label, "
+                "or name the columns with --text_column and --label_column"
             )
         if isinstance(spans, str):
             self._skipped += 1
@@ -197,7 +203,7 @@ class _Reader:
 
     def _with_tags(self, words: list[Any], values: dict[str, Any], where: str) -> TaggedText:
         tags = values.get(self._tags)
-        if not _is_list(tags):
+        if tags is None or not _is_list(tags):
             raise InputError(f"{where} has no list of tags: name its column with --label_column")
         if len(words) != len(tags):
             raise InputError(
@@ -237,13 +243,16 @@ class _Reader:
         if needed and self._columns.named(field) and not given.isdecimal() and not elsewhere & set(names):
             shown = ", ".join(map(repr, names[:20]))
             raise InputError(f"{self._table.header} has no column {given!r}: it has {shown}; correct --{field}")
-        return next((name for name in (near_name(one, names) for one in usual) if name), given if given in names else "")
+        return next(
+            (name for name in (near_name(one, names) for one in usual) if name), given if given in names else ""
+        )
 
     def _sentences(self) -> list[tuple[int, dict[str, Any]]] | None:
         """The texts of a table with a row for each word, as lists of words, tags and lines."""
-        if self._table.form == FORM or not self._words or (self._words == "text" and not self._labelled):
+        by_word, tag = self._example(self._words), self._example(self._tags)
+        if self._table.form == FORM or by_word is None or _is_list(by_word) or isinstance(by_word, dict):
             return None
-        if _is_list(self._example(self._words)) or (self._labelled and _is_list(self._example(self._tags))):
+        if (tag is None or _is_list(tag)) if self._labelled else self._words == "text":
             return None
         named, names = self._columns.sentence_column, [name for name in self._table.names if name != self._words]
         if named and named not in names:
@@ -256,6 +265,7 @@ class _Reader:
                 f"{self._table.header} has a word in each row, but no column that says where a text begins: name it "
                 "with --sentence_column"
             )
+        self.about.append(f"texts by {sentence!r}" if sentence else "texts between empty rows")
         return list(self._grouped(sentence))
 
     def _example(self, column: str) -> Any:
@@ -265,7 +275,8 @@ class _Reader:
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
-        before, last, text = None, 0, collections.defaultdict(list)
+        text: dict[str, list[Any]] = collections.defaultdict(list)
+        before, last = None, 0
         for line, values in [*self._table.rows, (0, {})]:
             now = values.get(sentence)
             starts = (content(now) and now != before) or not ends.isdisjoint(range(last + 1, line))
