@@ -83,7 +83,6 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
         InputError: a column is missing, or the first one counts the words and is read as words.
     """
     lines = [(number, _cells(line)) for number, line in enumerate([*LINE_END.split(text), ""], 1)]
-    lines = [(number, cells) for number, cells in lines if not (cells and cells[0].startswith(_START))]
     words = [line for line in lines if line[1] and not line[1][0].startswith("#")]
     if not words:
         return Table([], [], [], path, name=path, form=FORM)
@@ -119,8 +118,8 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a line; tabs at its end begin no column."""
-    if not line.strip():
+    """The cells of a line, none of one that ends a text; tabs at its end begin no column."""
+    if not line.strip() or line.startswith(_START):
         return []
     return line.rstrip(" \t").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
