@@ -88,8 +88,12 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
         return Table([], [], [], path, name=path, form=FORM)
     width = len(words[0][1])
     names, header = _names(lines, words[0])
-    word = _number(columns.text_column, names, WORDS, 1)
+    word = _number(columns.text_column, names, WORDS, 1) if width > 1 else 1
     tag = _number(columns.label_column, names, TAGS, width)
+    for name in ("text_column", "label_column") if labelled else ():
+        given = getattr(columns, name)
+        if columns.named(name) and not given.isdecimal() and given.casefold() not in map(str.casefold, names):
+            raise InputError(f"{path} has no column {given!r}: its {width} columns have numbers, such as --{name}=1")
     tags = {cells[tag - 1] for _, cells in words if len(cells) == width} if 1 < tag <= width else set()
 
     def is_comment(cells: list[str]) -> bool:

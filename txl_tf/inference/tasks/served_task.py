@@ -67,7 +67,8 @@ class ServedTask(Served):
         pairs = self.config.task != "tagging"
         long = " " + filled("long_texts", **lengths).rstrip() if pairs and getattr(data, "max_segments", 1) > 1 else ""
         labels = json.dumps(self.labels[:10], ensure_ascii=False)
-        own = {"threshold": f"{self.threshold:.4g}", "step": f"{self.step:,}", "sizes": self.sizes()}
+        signs = "" if self.scheme == schemes.OLDER else ", and so is each Han or Kana sign"
+        own = {"signs": signs, "threshold": f"{self.threshold:.4g}", "step": f"{self.step:,}", "sizes": self.sizes()}
         return lengths | own | {"labels": labels, "long": long}
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:

@@ -32,19 +32,22 @@ def spans_in(values: dict[str, Any], columns: Columns) -> tuple[Any, Any]:
     if isinstance(studio, dict):
         texts = [value for name, value in studio.items() if isinstance(value, str) and name != columns.text_column]
         text = studio.get(columns.text_column, texts[0] if len(texts) == 1 else None)
-        done = [
-            one for one in values.get("annotations") or () if isinstance(one, dict) and not one.get("was_cancelled")
-        ]
+        done = [one for one in _objects(values.get("annotations")) if not one.get("was_cancelled")]
         if not done:
             return text, LEFT_OUT
-        found = [one.get("value") for one in done[0].get("result") or () if isinstance(one, dict)]
-        return text, [one for one in found if isinstance(one, dict) and "start" in one]
+        found = _objects([one.get("value") for one in _objects(done[0].get("result"))])
+        return text, [one for one in found if "start" in one]
     text = values.get(columns.text_column, values.get("text"))
     if values.get("answer", "accept") != "accept":
         return text, LEFT_OUT
     named = [columns.label_column] if columns.named("label_column") else []
-    spans = next((values[name] for name in (*named, *_LISTS) if isinstance(values.get(name), (list, tuple))), None)
-    return text, [] if spans is None and "answer" in values else spans
+    lists = [values[name] for name in (*named, *_LISTS) if isinstance(values.get(name), (list, tuple))]
+    spans = next((one for one in lists if one), [] if lists or "answer" in values else None)
+    return text, spans
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def tags_of(spans: Sequence[Any], text: str, places: Sequence[tuple[int, int]], where: str) -> tuple[list[str], int]:

@@ -296,4 +296,4 @@ def _word(value: Any) -> str:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or (hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1)
+    return isinstance(value, (list, tuple))
