@@ -42,7 +42,7 @@ def spans_in(values: dict[str, Any], columns: Columns) -> tuple[Any, Any]:
         return text, LEFT_OUT
     named = [columns.label_column] if columns.named("label_column") else []
     lists = [values[name] for name in (*named, *_LISTS) if isinstance(values.get(name), (list, tuple))]
-    spans = next((one for one in lists if one), [] if lists or "answer" in values else None)
+    spans: Any = next((one for one in lists if one), [] if lists or "answer" in values else None)
     return text, spans
 
 
