@@ -12,8 +12,8 @@ Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with 
 label.
 Multiple choice reads RACE's folders, or JSON lines.
 Answering reads files of SQuAD 1.1 or 2.0 (.json, .json.gz), with texts in windows of --tgt_len tokens (default 512).
-Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), or JSON lines with
-tokens and tags.
+Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), lists of words and tags,
+tables with a row for each word, or texts with spans.
 The vocabulary and the sizes are those of --init: a model_dir, or a published model by its name in the Hub, as folder
 or zip. --preset names a published recipe; any flag overrides it. The other settings follow from the model's size and
 the number of examples: 3 to 20 epochs, a tenth of them for warmup, with evaluations on dev; small models get a higher
