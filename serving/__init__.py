@@ -7,7 +7,8 @@ turns       requests take turns at the model, in calls that several may share
 service     a model, ready to answer requests
 model       a SavedModel: what kind it is, and its signatures
 loading     a SavedModel in a directory of any name
-answers/    generation, sessions, and the routes that compute each text by itself
+answers/    generation, sessions, texts that are computed by themselves, and OpenAI's and TensorFlow Serving's requests
+tensors     JSON as tensors and back, as TensorFlow Serving has it
 page        the page to play on, with its headers
 fields      the fields of a request, checked
 limits      the bounds on requests, with their reasons

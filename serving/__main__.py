@@ -27,9 +27,14 @@ A fine-tuned XLNet has the route of its task:
     curl localhost:8080/answer -d '{"questions": ["Where does it rain?"], "contexts": ["It rains in Spain."]}'
     curl localhost:8080/choose -d '{"articles": ["It rains."], "questions": ["It is _ ."], "options": [["wet", "dry"]]}'
 
+Programs that ask OpenAI's completions, or TensorFlow Serving, can ask this server, too:
+
+    curl localhost:8080/v1/completions -d '{"prompt": "def main(", "max_tokens": 100, "seed": 1, "logprobs": 2}'
+    curl localhost:8080/v1/models/demo:predict -d '{"signature_name": "score", "instances": ["import os"]}'
+
 Every server has /live, /ready and /metrics. serving/README.md describes the answers, limits, metrics and the log.
 
-TensorFlow Serving takes the same SavedModel, in a folder named after its version. We have not run this: subword
+TensorFlow Serving itself takes the same SavedModel, in a folder named after its version. We have not run this: subword
 vocabularies need a build of it with the ops of tensorflow-text, which we do not have (other vocabularies do not):
 
     tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports  # exports/1 the model
@@ -76,7 +81,7 @@ def main():
         from serving.service import Service
 
         log_json_lines()
-        serve(Service(args.export_dir, limits), sockets, access)
+        serve(Service(args.export_dir, limits, model_name=args.model_name), sockets, access)
     except StartError as error:
         sys.exit(f"error: {error}")
 
@@ -95,6 +100,12 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--export_dir", required=True, type=text, help="what scripts/export_savedmodel.py wrote")
+    parser.add_argument(
+        "--model_name",
+        type=text,
+        help="in /v1/models/NAME and in OpenAI's protocol [the folder's name; if that is a version, such as 1, the "
+        "name of the folder above it]",
+    )
     parser.add_argument("--host", type=text, default="127.0.0.1", help="address to listen on [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8080, help="0: any that is free [8080]")
     parser.add_argument(

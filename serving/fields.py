@@ -23,7 +23,7 @@ def check_known(request, known):
     for name in request:
         if name not in known:
             fields = f"choose from {', '.join(known)}" if known else "there are none"
-            raise RequestError(400, f"{shown(name)} is not a field of this request: {fields}")
+            raise RequestError(400, f"{shown(name)} is not a field of this request: {fields}", param=shown(name)[1:-1])
 
 
 def shown(value):
@@ -37,10 +37,9 @@ def shown(value):
 def text_bytes(value, name, limits):
     """A string in UTF-8. Half a surrogate pair, which is not a character, becomes U+FFFD, as in every command."""
     if not isinstance(value, str):
-        raise RequestError(400, f"{name} must be a string, not {shown(value)}")
+        raise RequestError(400, f"{name} must be a string, not {shown(value)}", param=name)
     data = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-    if len(data) > limits.text_bytes:
-        raise RequestError(413, f"{name} has {len(data):,} bytes: a text may have at most {limits.text_bytes:,}")
+    limits.check_text(name, len(data))
     return data
 
 
@@ -53,10 +52,10 @@ def strings(request, name, limits, at_least=1, at_most=None):
     """request[name], a list of strings, in UTF-8; without the field []. at_most: None: limits.texts."""
     values = request.get(name, [])
     if not isinstance(values, list) or len(values) < at_least:
-        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
+        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}", param=name)
     limits.check_count(name, len(values), limits.texts if at_most is None else at_most)
     if not all(isinstance(value, str) for value in values):
-        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
+        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}", param=name)
     return [text_bytes(value, f"{name}[{i}]", limits) for i, value in enumerate(values)]
 
 
@@ -64,7 +63,8 @@ def integers(request, name, allowed, default=None):
     """request[name], a list of integers within a range."""
     values = request.get(name, default)
     if not isinstance(values, list) or not all(type(value) is int and value in allowed for value in values):
-        raise RequestError(400, f"{name} must be a list of integers from {allowed[0]} to {allowed[-1]}")
+        reason = f"{name} must be a list of integers from {allowed[0]} to {allowed[-1]}"
+        raise RequestError(400, reason, param=name)
     return values
 
 
@@ -72,9 +72,9 @@ def number(request, name, kind, default):
     """request[name], an int or a float."""
     value = request.get(name, default)
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise RequestError(400, f"{name} must be of type {kind.__name__}, not {shown(value)}")
+        raise RequestError(400, f"{name} must be of type {kind.__name__}, not {shown(value)}", param=name)
     if not abs(value) < 2**31:  # nor NaN
-        raise RequestError(400, f"{name}={shown(value)} is too large or not a number")
+        raise RequestError(400, f"{name}={shown(value)} is too large or not a number", param=name)
     return kind(value)
 
 
@@ -82,5 +82,5 @@ def flag(request, name, default=False):
     """request[name], true or false."""
     value = request.get(name, default)
     if not isinstance(value, bool):
-        raise RequestError(400, f"{name} must be true or false")
+        raise RequestError(400, f"{name} must be true or false", param=name)
     return value

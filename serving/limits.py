@@ -87,6 +87,12 @@ class Limits:
         if count > most:
             raise RequestError(413, f"{name} has {count:,} entries: one request may have at most {most:,}")
 
+    def check_text(self, name, size):
+        """Raises RequestError if a text of the request is too long; size: in bytes."""
+        if size > self.text_bytes:
+            reason = f"{name} has {size:,} bytes: a text may have at most {self.text_bytes:,}"
+            raise RequestError(413, reason, param=name)
+
     def check_answer(self, count, remedy):
         """Raises RequestError if an answer would have too many values; remedy: advice for the message."""
         if count > self.answer_values:

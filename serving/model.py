@@ -1,4 +1,4 @@
-"""A SavedModel that scripts/export_savedmodel.py wrote: its kind, and its signatures."""
+"""A SavedModel: of which kind it is, if scripts/export_savedmodel.py wrote it, and its signatures."""
 
 import contextlib
 import dataclasses
@@ -7,6 +7,7 @@ import math
 import os
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import cancellation
 
 from serving import loading
@@ -15,7 +16,16 @@ from serving.errors import RequestError, StartError, one_line
 
 CACHE = ("keys", "values", "length", "seen")
 """The tensors of a cache; their first axis is the text."""
-CONTINUING = ("/sampling", "/generate", "/stream", "/sessions")
+CONTINUING = (
+    "/sampling",
+    "/generate",
+    "/stream",
+    "/sessions",
+    "/v1/completions",
+    "/tokenize",
+    "/detokenize",
+    "/tokenizer_info",
+)
 """The routes of models that continue texts."""
 
 
@@ -57,7 +67,7 @@ KINDS = {
     ),
     "fill": Kind(
         "an XLNet",
-        ("/fill", "/encode", "/score", *CONTINUING),
+        ("/fill", "/encode", "/score", *CONTINUING, "/v1/embeddings"),
         {
             "fill_part": ("texts", *_FILL, "begin", "end", "kept_tokens", "kept_log_probs", "kept_total"),
             "score_part": ("texts", "begin", "end", "at_once"),
@@ -80,6 +90,8 @@ KINDS = {
     ),
 }
 """The kinds, each by a signature that no earlier kind has."""
+OTHER = Kind("a SavedModel", (), {})
+"""One of another program, or of a task that has no route: its signatures are asked as TensorFlow Serving's."""
 
 _SETTING = {
     "name": str,
@@ -97,11 +109,15 @@ class ServedModel:
     """A SavedModel.
 
     Args:
-        export_dir: what scripts/export_savedmodel.py wrote.
+        export_dir: what scripts/export_savedmodel.py wrote, or another SavedModel.
+        name: None: that of the folder; of the folder above it, if the folder's is a version.
 
     Attributes:
         kind: its Kind.
-        name: of the export's folder, in one line.
+        name: in one line.
+        version: a number as a text: the folder's name if it is one, as for TensorFlow Serving.
+        created: when it was written, in seconds since 1970.
+        definitions: the SignatureDefs in its file, by name.
         step: of its weights; None: the export does not say.
         title: kind, name and step, in words.
         routes: the routes of its kind that it can answer.
@@ -118,23 +134,29 @@ class ServedModel:
         StartError: it is damaged, or not such a model.
     """
 
-    def __init__(self, export_dir):
+    def __init__(self, export_dir, name=None):
         try:
             _check_files(export_dir)
             # TensorFlow's graph optimizer would only delay the first call.
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
             self._root = loading.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
-            name = next((name for name in reversed(KINDS) if name in self.signatures), None)
-            if name is None:
-                raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
-            self.kind = KINDS[name]
-            self.name, self.step = one_line(os.path.basename(os.path.normpath(export_dir))), read_step(export_dir)
+            if not self.signatures:
+                raise StartError("it has no signatures")
+            self.kind, self.definitions = kind_of(self.signatures), read_definitions(export_dir)
+            *_, above, folder = ("", *os.path.abspath(export_dir).split(os.sep))
+            self.version = folder if folder.isascii() and folder.isdigit() else "1"
+            self.name, self.step = (
+                one_line(name or (above if folder == self.version else folder)),
+                read_step(export_dir),
+            )
+            self.created = int(tf.io.gfile.stat(tf.io.gfile.join(export_dir, "saved_model.pb")).mtime_nsec // 1e9)
             self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
             self.continues = "write" in self.signatures
             self.settings = read_settings(export_dir) if self.continues else []
             self._check_signatures()
-            lacking = {*(() if "encode" in self.signatures else ["/encode"]), *(() if self.continues else CONTINUING)}
+            vectors = () if "encode" in self.signatures else ("/encode", "/v1/embeddings")
+            lacking = {*vectors, *(() if self.continues else CONTINUING)}
             self.routes = tuple(route for route in self.kind.routes if route not in lacking)
             self.vocab_size, self.empty_cache, self.segment = 0, {}, 0
             if self.continues:
@@ -154,7 +176,8 @@ class ServedModel:
         try:
             return self.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:  # the model checks its inputs itself
-            reason = error.message.partition("[")[2].partition("]")[0] or error.message
+            _, asserted, reason = error.message.partition("assertion failed: [")
+            reason = reason.partition("]")[0] if asserted else error.message
             raise RequestError(400, one_line(reason)) from None
         except tf.errors.ResourceExhaustedError as error:
             raise RequestError(413, f"the request needs too much memory: {one_line(error.message, 100)}") from None
@@ -191,6 +214,24 @@ def _check_files(export_dir):
         for name in names:
             if not os.path.isfile(path := os.path.join(folder, name)):
                 raise StartError(f"{path} is not a file")
+
+
+def kind_of(signatures):
+    """The Kind of a model; `OTHER` if a signature of that name takes nothing that the kind's takes."""
+    for name in reversed(KINDS):
+        if name in signatures:
+            wanted = KINDS[name].inputs.get(name)
+            if wanted is None or {*wanted} & {*signatures[name].structured_input_signature[1]}:
+                return KINDS[name]
+    return OTHER
+
+
+def read_definitions(export_dir):
+    """The SignatureDefs in a SavedModel's file, by name."""
+    path, saved = tf.io.gfile.join(export_dir, "saved_model.pb"), saved_model_pb2.SavedModel()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        saved.ParseFromString(file.read())
+    return dict(saved.meta_graphs[0].signature_def)
 
 
 def read_step(export_dir):

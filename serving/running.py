@@ -11,7 +11,7 @@ from aiohttp import web
 
 from serving.errors import one_line
 from serving.metrics import Record
-from serving.routes import make_app
+from serving.routes import Routes
 from serving.terminal import LOGGER
 
 CLOSE_SECONDS = 0.3
@@ -35,7 +35,7 @@ class Running:
         self._service, self._sockets = service, sockets
         limits = service.limits
         self._runner = web.AppRunner(
-            make_app(service, access),
+            Routes(service, access).app(),
             handler_cancellation=True,  # work for a client that is gone ends
             shutdown_timeout=CLOSE_SECONDS,
         )

@@ -2,9 +2,13 @@
 
 import time
 
+from serving.answers.catalogue import Catalogue
+from serving.answers.completions import Completions
 from serving.answers.generation import Generation
+from serving.answers.predict import Predict
 from serving.answers.sessions import Sessions
 from serving.answers.texts import Texts
+from serving.answers.tokens import Embeddings, Tokens
 from serving.limits import Limits
 from serving.metrics import Metrics, Record
 from serving.model import ServedModel
@@ -15,22 +19,23 @@ class Service:
     """The parts of a server for a model, in one event loop.
 
     Args:
-        export_dir: a SavedModel that scripts/export_savedmodel.py wrote.
+        export_dir: a SavedModel, such as scripts/export_savedmodel.py writes.
         limits: a Limits; None: the defaults.
         clock: returns the time in seconds, for sessions.
+        model_name: None: the name of its folder.
 
     Attributes:
         ready: whether the model is warmed up, so that requests are answered at once.
         stopping: whether the server is about to end, and takes no further requests.
 
     Raises:
-        StartError: export_dir is not such a model.
+        StartError: export_dir is no SavedModel, or damaged.
     """
 
-    def __init__(self, export_dir, limits=None, clock=time.monotonic):
+    def __init__(self, export_dir, limits=None, clock=time.monotonic, model_name=None):
         self.limits = limits = limits or Limits()
         self.ready = self.stopping = False
-        self.model = model = ServedModel(export_dir)
+        self.model = model = ServedModel(export_dir, model_name)
         cached, rows = limits.rows(model.cache_bytes)
         # An XLNet has a cache only of texts that it continues, so it may compute more other texts at once.
         batch = limits.rows(0)[0] if model.kind.newer else cached
@@ -44,6 +49,11 @@ class Service:
         )
         self.generation = Generation(model, turns, self.admission, limits, cached)
         self.texts = Texts(model, turns, limits, batch)
+        self.catalogue = catalogue = Catalogue(model, limits, lambda: self.ready)
+        self.predict = Predict(model, turns, limits, batch, catalogue, self.generation)
+        self.completions = Completions(model, turns, self.admission, limits, cached, catalogue, self.generation)
+        self.embeddings = Embeddings(self.texts, limits, catalogue)
+        self.tokens = Tokens(model, turns, limits, catalogue)
 
     async def warm_up(self):
         """Runs each route's programs once, so that no request waits for compilation; then the service is ready."""
@@ -56,8 +66,8 @@ class Service:
     async def _open_a_session(self):
         record = Record("/sessions", "POST")
         name = (await self.sessions.open({}, record))["session"]
-        await self.sessions.step(name, {"tokens": [0]}, record)
-        await self.sessions.close(name)
+        await self.sessions.step({"tokens": [0]}, record, name)
+        self.sessions.close(name)
 
     def stop(self):
         """Refuses all requests from now on, also those in progress."""

@@ -1,1 +1,1 @@
-"""How requests are answered: generation, sessions, and the routes that compute each text by itself."""
+"""How requests are answered: generation, sessions, texts by themselves, OpenAI's and TensorFlow Serving's requests."""

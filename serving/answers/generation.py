@@ -6,7 +6,9 @@ signature `write`. The same seed gives the same text as one call of `generate` f
 there are.
 """
 
+import contextlib
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -14,9 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from serving import fields
+from serving.answers.batches import padded_rows, split_rows, stack, stack_rows
+from serving.answers.host_sampling import choose
 from serving.answers.pace import Pace
 from serving.answers.pieces import Writer, check_top, rated
-from serving.answers.reading import likeliest, read_segments
+from serving.answers.reading import likeliest, read_segments, step_texts
 from serving.errors import RequestError
 from serving.metrics import Record
 from serving.model import CACHE
@@ -42,9 +46,13 @@ class Continuation:
         last: int32 [B, 1], the tokens made last, which the model has not read yet.
         made: list of int32 [B, n].
         wants_texts: whether `texts` are needed before the last token is made.
-        top: for one text, how many of the likeliest tokens to return in the place of each new one.
+        tokens: of each prompt, list of int32 [n]; None: they are those of `prompts`.
+        top: with `rates`, how many of the likeliest tokens to return in the place of each new one.
+        rates: for one text, whether its new tokens are rated.
+        bias: for one text, float32 [V], added to the log-probabilities before the settings of sampling; None: nothing.
         texts: the decoded texts, list of bytes.
-        read: with `top`, the cache before the tokens of the last call, and these tokens, int32 [1, n].
+        read: with `rates`, the cache before the tokens of the last call, and these tokens, int32 [1, n].
+        log_probs: with `bias` and `rates`, those that the last tokens were chosen from, without it: float32 [n, V].
     """
 
     prompts: list[bytes]
@@ -53,12 +61,16 @@ class Continuation:
     left: int
     most: int
     wants_texts: bool
+    tokens: list[np.ndarray] | None = None
     top: int = 0
+    rates: bool = False
+    bias: np.ndarray | None = None
     cache: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
     last: Any = None
     made: list[np.ndarray] = dataclasses.field(default_factory=list)
     texts: list[bytes] = dataclasses.field(default_factory=list)
     read: Any = None
+    log_probs: Any = None
 
 
 class Generation:
@@ -80,6 +92,14 @@ class Generation:
 
     async def generate(self, request, record):
         """Texts that continue request["prompts"]."""
+        texts, _ = await self.whole(request, record, early=True)
+        return {"texts": [text.decode("utf-8", "replace") for text in texts]}
+
+    async def whole(self, request, record, early=False):
+        """The texts of `generate` as bytes, and their new tokens, arrays int32 [n].
+
+        early: ends when all texts of a call have a stop string; then there are fewer tokens.
+        """
         fields.check_known(request, ("prompts", "seeds", "stop", *self._fields))
         prompts = fields.strings(request, "prompts", self._limits, at_most=self._limits.prompts)
         rows = len(prompts)
@@ -89,18 +109,19 @@ class Generation:
         stop = fields.strings(request, "stop", self._limits, at_least=0, at_most=self._limits.stop_strings)
         if b"" in stop:
             raise RequestError(400, "stop strings must not be empty")
-        texts = []
+        texts, tokens, ends = [], [], bool(stop and early)
         async with self._admission.texts(min(rows, self._rows)):
             for begin in range(0, rows, self._rows):
                 part = slice(begin, begin + self._rows)
-                draft = self._draft(request, prompts[part], seeds[part], MOST_TOKENS, wants_texts=bool(stop))
-                async for _ in self._write(draft, record):
-                    if stop and all(_ends_early(text, stop) for text in draft.texts):
+                draft = self.draft(request, prompts[part], seeds[part], MOST_TOKENS, wants_texts=ends)
+                async for _ in self.write(draft, record):
+                    if ends and all(_ends_early(text, stop) for text in draft.texts):
                         break
-                if not stop:
-                    draft.texts = await self._turns.run(self._decode, draft)
+                if not ends:
+                    draft.texts = await self._turns.run(self.decode, draft)
                 texts += draft.texts
-        return {"texts": [text[: _end(text, stop)].decode("utf-8", "replace") for text in texts]}
+                tokens += list(np.concatenate(draft.made, axis=1))
+        return [text[: _end(text, stop)] for text in texts], tokens
 
     async def stream(self, request, record):
         """Pieces of the text that continues request["prompt"]; with request["top"] the tokens of each."""
@@ -110,14 +131,14 @@ class Generation:
         top = check_top(request, self._model)
         sent, writer = 0, Writer()
         async with self._admission.texts(1):
-            draft = self._draft(request, [prompt], [seed], STREAM_TOKENS, wants_texts=True)
-            draft.top = top
-            async for _ in self._write(draft, record):
+            draft = self.draft(request, [prompt], [seed], STREAM_TOKENS, wants_texts=True)
+            draft.top, draft.rates = top, bool(top)
+            async for _ in self.write(draft, record):
                 # Decoded from the first token on: how a word is written depends on the text before it.
                 (text,) = draft.texts
                 new, sent, final = text[sent:], len(text), not draft.left
                 if top:
-                    names, tokens = await self._turns.run(self._rate, draft, again=True)
+                    names, tokens = await self._turns.run(self.rate, draft, again=True)
                     pieces = writer.pieces(new, names, final)
                     yield {
                         "text": "".join(pieces),
@@ -130,8 +151,8 @@ class Generation:
         """Makes a token for 1, 2, 4, .. texts at a time, so that the first requests need not wait for compilation."""
         rows = self._rows
         while rows:
-            draft = self._draft({"max_tokens": 2}, [b""] * rows, [0] * rows, 1, wants_texts=False)
-            async for _ in self._write(draft, None):
+            draft = self.draft({"max_tokens": 2}, [b""] * rows, [0] * rows, 1, wants_texts=False)
+            async for _ in self.write(draft, None):
                 pass
             rows //= 2
         request, record = {"max_tokens": 2}, Record("/generate", "POST")
@@ -140,7 +161,7 @@ class Generation:
             async for _ in self.stream(request | {"prompt": "a"} | ({"top": top} if top else {}), record):
                 pass
 
-    def _draft(self, request, prompts, seeds, most, wants_texts):
+    def draft(self, request, prompts, seeds, most, wants_texts):
         """A Continuation with the settings of sampling of a request."""
         left = fields.number(request, "max_tokens", int, DEFAULT_TOKENS)
         if not 1 <= left <= self._limits.max_tokens:
@@ -154,19 +175,24 @@ class Generation:
                 raise RequestError(400, f"{name} must be {setting['range']}")
         return Continuation(prompts, options, np.array(seeds, np.int32), left, most, wants_texts)
 
-    async def _write(self, draft, record):
+    async def write(self, draft, record):
         """Reads a draft's prompts and continues them; yields after every call of the model."""
-        tokens = await self._turns.run(self._encode, draft.prompts)
+        tokens = draft.tokens or await self._turns.run(self.encode, draft.prompts)
         if record is not None:
             record.tokens += sum(map(len, tokens))
+        if draft.bias is not None:
+            async with contextlib.aclosing(self._write_biased(draft, tokens[0], record)) as calls:
+                async for _ in calls:
+                    yield
+            return
         read = [await self._read(row, seed, draft.options) for row, seed in zip(tokens, draft.seeds, strict=True)]
-        draft.cache = {name: _stack([cache[name] for cache, *_ in read]) for name in CACHE}
+        draft.cache = {name: stack([cache[name] for cache, *_ in read]) for name in CACHE}
         draft.last = np.concatenate([made for _, made, _ in read])
         draft.made, draft.left = [draft.last], draft.left - 1
-        draft.read = read[0][-1] if draft.top else None
+        draft.read = read[0][-1] if draft.rates else None
         del read
         if draft.wants_texts:
-            draft.texts = await self._turns.run(self._decode, draft)
+            draft.texts = await self._turns.run(self.decode, draft)
         key = ("write", *draft.options.values())
         while True:
             if record is not None:
@@ -176,7 +202,34 @@ class Generation:
                 return
             await self._turns.run(self._continue, draft, key, len(draft.seeds), self._rows, again=True)
 
-    def _encode(self, items):
+    async def _write_biased(self, draft, tokens, record):
+        """`write` for one text with a bias, which the signature `write` does not know: its tokens are chosen here."""
+        model, size = self._model, self._model.segment
+        whole = (len(tokens) - 1) // size * size if size else 0
+        reading = await read_segments(
+            model, self._turns, tokens[:whole], np.full(whole, -1, np.int32), self._limits.slice_seconds
+        )
+        cache, step = reading.cache, functools.partial(step_texts, model)
+        unread = [part for part in (tokens[whole:-1], tokens[-1:]) if len(part)]
+        while draft.left:
+            made, rows = [], []
+            while len(made) < min(draft.most, draft.left):
+                for part in unread:
+                    key = "step" if len(part) == 1 else None
+                    item = part[None], cache
+                    cache, log_probs = await self._turns.run(step, item, key, most=self._rows, again=True)
+                seen, length = cache["seen"][0].numpy(), int(cache["length"][0])
+                made.append(choose(log_probs + draft.bias, seen, int(draft.seeds[0]), length, draft.options))
+                unread = [np.array(made[-1:], np.int32)]
+                rows += [log_probs] if draft.rates else []
+            draft.made.append(np.array([made], np.int32))
+            draft.left, draft.log_probs = draft.left - len(made), np.array(rows)
+            if draft.wants_texts:
+                draft.texts = await self._turns.run(self.decode, draft, again=True)
+            record.tokens += len(made)
+            yield
+
+    def encode(self, items):
         """The tokens of each prompt: a list of int32 [n], n at least 1."""
         (prompts,) = items
         found = self._model(self._model.kind.encode, texts=tf.constant(prompts))
@@ -240,31 +293,34 @@ class Generation:
         begin = 0
         for draft in drafts:
             end = begin + len(draft.seeds)
-            if draft.top:
+            if draft.rates:
                 draft.read = draft.cache, np.concatenate([draft.last, made[begin:end, :-1]], axis=1)
             draft.cache = {name: split_rows(out[name], begin, end) for name in CACHE}
             draft.made.append(made[begin:end])
             draft.last, draft.left, begin = made[begin:end, -1:], draft.left - count, end
             if draft.wants_texts:
-                (draft.texts,) = self._decode([draft])
+                (draft.texts,) = self.decode([draft])
         return drafts
 
-    def _rate(self, drafts):
+    def rate(self, drafts):
         """Rates the newest tokens with the model, in the model's thread: see `rated`."""
         (draft,) = drafts
-        cache, tokens = draft.read
+        made = draft.made[-1][0]
+        log_probs = self._after(*draft.read)[-len(made) :] if draft.bias is None else draft.log_probs
+        chosen = np.take_along_axis(log_probs, made[:, None], axis=1)[:, 0]
+        return [rated(self._model.pieces, made, chosen, likeliest(log_probs, draft.top))]
+
+    def _after(self, cache, tokens):
+        """The log-probabilities after each of int32 [1, n] tokens, float32 [n, V]; in the model's thread."""
         size, rows = self._model.segment - 1, []  # fewer than a segment: they are read one by one, as they were
         for begin in range(0, tokens.shape[1], size):
             cache = self._model(
                 "step", tokens=tf.constant(tokens[:, begin : begin + size]), **{name: cache[name] for name in CACHE}
             )
             rows.append(cache["log_probs"].numpy()[0])
-        made = draft.made[-1][0]
-        log_probs = np.concatenate(rows)[-len(made) :]
-        chosen = np.take_along_axis(log_probs, made[:, None], axis=1)[:, 0]
-        return [rated(self._model.pieces, made, chosen, likeliest(log_probs, draft.top))]
+        return np.concatenate(rows)
 
-    def _decode(self, drafts):
+    def decode(self, drafts):
         """The texts of each draft, as continuations of its prompts, each a list of bytes."""
         return [
             self._model(
@@ -276,28 +332,6 @@ class Generation:
             .tolist()
             for draft in drafts
         ]
-
-
-def padded_rows(count):
-    """The least power of two that is at least count, since a model is compiled for each number of texts."""
-    return 1 << (count - 1).bit_length()
-
-
-def stack_rows(tensors, size):
-    """Tensors [b, ..] as one, [size, ..]; missing rows repeat the first one."""
-    rows = sum(tensor.shape[0] for tensor in tensors)
-    if rows < size:
-        tensors = [*tensors, tf.repeat(tensors[0][:1], size - rows, axis=0)]
-    return _stack(tensors)
-
-
-def split_rows(tensor, begin, end):
-    """Rows of a tensor; all of them without a copy."""
-    return tensor if (begin, end) == (0, tensor.shape[0]) else tensor[begin:end]
-
-
-def _stack(tensors):
-    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=0)
 
 
 def _end(text, stop):

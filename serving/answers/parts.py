@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from serving.answers.generation import padded_rows, split_rows, stack_rows
+from serving.answers.batches import padded_rows, split_rows, stack_rows
 from serving.answers.pace import Pace
 
 KEPT = ("kept_tokens", "kept_log_probs", "kept_total")

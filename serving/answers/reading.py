@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from serving.answers.batches import padded_rows, split_rows, stack_rows
 from serving.model import CACHE
 
 
@@ -73,6 +74,21 @@ def _read(model, seconds, readings):
         if time.monotonic() > end:
             break
     return readings
+
+
+def step_texts(model, items):
+    """The new cache and the next token's log-probabilities [V], for texts that read the same number of tokens.
+
+    Args:
+        model: a Model.
+        items: (tokens, int32 [1, n], cache) of each text.
+    """
+    size = padded_rows(len(items))
+    tokens = stack_rows([tokens for tokens, _ in items], size)
+    caches = {name: stack_rows([cache[name] for _, cache in items], size) for name in CACHE}
+    out = model("step", tokens=tf.constant(tokens), **caches)
+    log_probs = out["log_probs"][:, -1].numpy()
+    return [({name: split_rows(out[name], i, i + 1) for name in CACHE}, log_probs[i]) for i in range(len(items))]
 
 
 def likeliest(log_probs, count):

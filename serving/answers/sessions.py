@@ -3,17 +3,16 @@
 import asyncio
 import collections
 import dataclasses
+import functools
 import time
 import uuid
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from serving import fields
-from serving.answers.generation import padded_rows, split_rows, stack_rows
+from serving.answers.reading import step_texts
 from serving.errors import RequestError
-from serving.model import CACHE
 
 MAX_TOP = 1000
 """The most next tokens in one answer."""
@@ -64,8 +63,8 @@ class Sessions:
         self._sessions[name] = Session(self._clock(), self._model.empty_cache)
         return {"session": name}
 
-    async def step(self, name, request, record):
-        """Reads request["tokens"] in a session: its length, and the request["top"] most likely next tokens."""
+    async def step(self, request, record, session):
+        """Reads request["tokens"] in this session: its length, and the request["top"] most likely next tokens."""
         fields.check_known(request, ("tokens", "top"))
         vocab_size = self._model.vocab_size
         tokens = fields.integers(request, "tokens", range(vocab_size))
@@ -74,31 +73,23 @@ class Sessions:
             raise RequestError(400, f"there must be at least one of tokens, and top must be from 1 to {MAX_TOP}")
         most = max(1, min(self._limits.text_tokens, self._limits.session_values // vocab_size))
         self._limits.check_count("tokens", len(tokens), most)
-        session = self._session(name)
+        session = self._session(session)
         async with session.lock:
             item = (np.array([tokens], np.int32), session.cache)
             key = "step" if len(tokens) == 1 else None  # the log-probabilities after many tokens fill memory
-            session.cache, log_probs = await self._turns.run(self._step, item, key, most=self._rows)
+            step = functools.partial(step_texts, self._model)
+            session.cache, log_probs = await self._turns.run(step, item, key, most=self._rows)
             length = int(session.cache["length"][0])
         record.tokens += len(tokens)
         best = np.argsort(-log_probs, kind="stable")[:top]
         following = [{"token": int(token), "log_prob": float(log_probs[token])} for token in best]
         return {"length": length, "next": following}
 
-    async def close(self, name):
-        """Closes a session."""
-        self._session(name)
-        del self._sessions[name]
+    def close(self, session):
+        """Closes the session of this id."""
+        self._session(session)
+        del self._sessions[session]
         return {}
-
-    def _step(self, items):
-        """The new cache and the next token's log-probabilities [V], for texts that read the same number of tokens."""
-        size = padded_rows(len(items))
-        tokens = stack_rows([tokens for tokens, _ in items], size)
-        caches = {name: stack_rows([cache[name] for _, cache in items], size) for name in CACHE}
-        out = self._model("step", tokens=tf.constant(tokens), **caches)
-        log_probs = out["log_probs"][:, -1].numpy()
-        return [({name: split_rows(out[name], i, i + 1) for name in CACHE}, log_probs[i]) for i in range(len(items))]
 
     def _session(self, name):
         self._forget_old()

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving import fields
-from serving.answers.generation import padded_rows
+from serving.answers.batches import padded_rows
 from serving.answers.pace import Pace
 from serving.answers.parts import Parts
 from serving.answers.pieces import Writer, check_top, rated

@@ -31,11 +31,32 @@ USUAL = {
     "/choose": {"articles": ["a"], "questions": ["b"], "options": [["c", "d"]]},
     "/answer": {"questions": ["a"], "contexts": ["b"]},
     "/tag": {"texts": ["a b"]},
+    "/v1/completions": {"prompt": "a", "max_tokens": 2, "n": 2, "stop": ["zz"], "seed": 1, "logprobs": 2, "echo": True,
+                        "logit_bias": {"5": 1.5}, "temperature": 1.0, "top_p": 0.9},
+    "/v1/completions?stream": {"prompt": ["a"], "max_tokens": 2, "stream": True},
+    "/v1/embeddings": {"input": ["a"], "encoding_format": "base64"},
+    "/tokenize": {"prompt": "a", "return_token_strs": True},
+    "/detokenize": {"tokens": [1]},
+    "/v1/models/saved:predict": {"signature_name": "score", "instances": ["a"]},
+    "/v1/models/saved_xlnet:predict": {"signature_name": "encode", "inputs": {"texts": ["a"], "second": ["b"]}},
+    "/v1/models/saved_tuned:predict": {"instances": [{"texts": "a", "second": "b"}]},
 }  # fmt: skip
 """A request that is answered, by route; what follows a question mark tells two kinds of request apart."""
 TIMEOUT = 600
 """Seconds without a byte after which an answer is given up: many, since the machine may be busy."""
-REQUIRED = ("prompts", "prompt", "tokens", "texts", "articles", "questions", "options", "contexts")
+REQUIRED = (
+    "prompts",
+    "prompt",
+    "tokens",
+    "texts",
+    "articles",
+    "questions",
+    "options",
+    "contexts",
+    "input",
+    "instances",
+    "inputs",
+)
 """Fields without which a request is wrong; the others have defaults."""
 
 
@@ -118,7 +139,7 @@ def _fields(route, field):
         for text in NUMBERS:
             yield Request(route, f"{field} of [{text[:20]}]", with_text(f"[{text}]"), refused=False)
         yield Request(route, f"100,000 {field}", with_text(json.dumps([1] * 100_000)))
-    if isinstance(value, (str, list)) and not isinstance(value[0], int):
+    if isinstance(value, (str, list)) and not isinstance(value[0], (int, dict)):
         wrap = {str: lambda text: text, list: lambda text: [[text] * 2] if field == "options" else [text]}[type(value)]
         yield Request(route, f"{field} of half a surrogate", with_text(json.dumps(wrap(SURROGATE))), refused=False)
         yield Request(route, f"{field} of 900 kB", with_text(json.dumps(wrap(LONG))))
@@ -162,7 +183,8 @@ def wrong(address, request):
     if request.method == "HEAD":
         return ""
     try:
-        reason = json.loads(body)["error"]
+        error = json.loads(body)["error"]
+        reason = error["message"] if isinstance(error, dict) else error  # OpenAI's form
     except (ValueError, KeyError, TypeError):
         return f"status {status} without a reason: {body[:200]!r}"
     return "" if len(reason) < 400 and "\n" not in reason else f"a reason of {len(reason)} characters: {reason[:200]!r}"
@@ -211,6 +233,12 @@ def left_alone(address, routes, clients=20):
         "/regress": {"texts": ["a b " * 20] * 1000},
         "/choose": {"articles": ["a"] * 500, "questions": ["b"] * 500, "options": [["c", "d"]] * 500},
         "/encode": {"texts": ["a b " * 20] * 1000},
+        "/v1/completions": {"prompt": ["a"] * 8, "max_tokens": 10_000},
+        "/v1/completions?stream": {"prompt": ["a"] * 8, "max_tokens": 10_000, "stream": True},
+        "/v1/embeddings": {"input": ["a b " * 20] * 1000},
+        "/v1/models/saved:predict": {"signature_name": "score", "instances": ["a b " * 20] * 500},
+        "/v1/models/saved_xlnet:predict": {"signature_name": "score", "instances": ["a b " * 20] * 500},
+        "/v1/models/saved_tuned:predict": {"instances": [{"texts": "a b " * 20, "second": "b"}] * 500},
     }
     host, port = address.removeprefix("http://").split(":")
     for route in (route for route in routes if route in long):
@@ -220,7 +248,7 @@ def left_alone(address, routes, clients=20):
             connections.append(socket.create_connection((host, int(port)), timeout=TIMEOUT))
             head = f"POST {route} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
             connections[-1].sendall(head.encode() + body)
-        if route == "/stream":
+        if "stream" in route:
             for connection in connections[::2]:
                 connection.recv(100)
         for connection in connections:
@@ -250,5 +278,6 @@ def slow(address, seconds, clients=100):
 
 def _all_json(body):
     with contextlib.suppress(ValueError):
-        return all(json.loads(line) is not None for line in body.splitlines())
+        lines = (line.removeprefix(b"data: ") for line in body.splitlines() if line not in (b"", b"data: [DONE]"))
+        return all(json.loads(line) is not None for line in lines)
     return False

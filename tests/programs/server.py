@@ -26,9 +26,9 @@ class Started(typing.NamedTuple):
 
 
 @contextlib.contextmanager
-def started(export_dir, clock=time.monotonic, warm_up=False, access=None, **limits):
+def started(export_dir, clock=time.monotonic, warm_up=False, access=None, model_name=None, **limits):
     """A Started server of an export; access: an Access; limits: fields of Limits."""
-    service, loop = Service(export_dir, Limits(**limits), clock), asyncio.new_event_loop()
+    service, loop = Service(export_dir, Limits(**limits), clock, model_name), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 

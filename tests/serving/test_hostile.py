@@ -41,7 +41,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def served(byte_export):
-    with server.started(byte_export, **LIMITS) as served:
+    with server.started(byte_export, model_name="saved", **LIMITS) as served:
         yield served
 
 
