@@ -176,9 +176,7 @@ class ServedModel:
         try:
             return self.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:  # the model checks its inputs itself
-            _, asserted, reason = error.message.partition("assertion failed: [")
-            reason = reason.partition("]")[0] if asserted else error.message
-            raise RequestError(400, one_line(reason)) from None
+            raise RequestError(400, reason_of(error.message)) from None
         except tf.errors.ResourceExhaustedError as error:
             raise RequestError(413, f"the request needs too much memory: {one_line(error.message, 100)}") from None
 
@@ -214,6 +212,15 @@ def _check_files(export_dir):
         for name in names:
             if not os.path.isfile(path := os.path.join(folder, name)):
                 raise StartError(f"{path} is not a file")
+
+
+def reason_of(message):
+    """The reason in the message of an InvalidArgumentError, in one line, without the places in programs."""
+    _, asserted, reason = message.partition("assertion failed: [")
+    if asserted:
+        return one_line(reason.partition("]")[0])
+    lines = message.partition("\n\t [[")[0].strip().splitlines()
+    return one_line(lines[-1] if lines else "")
 
 
 def kind_of(signatures):

@@ -147,7 +147,7 @@ class Completions:
             tokens,
             settings,
             n,
-            [(seed + i + 2**31) % 2**32 - 2**31 for i in range(rows)],
+            [(seed + i) % 2**31 for i in range(rows)],
             self._stop(request),
             self._top(request, (sum(map(len, tokens)) * echo + len(prompts) * settings["max_tokens"]) * n),
             echo,
@@ -297,8 +297,8 @@ class Completions:
         given, targets = np.zeros(length, np.int32), np.full(length, -1, np.int32)
         given[: len(tokens) - 1], targets[: len(tokens) - 1] = tokens[:-1], tokens[1:]
         reading = await read_segments(model, self._turns, given, targets, self._limits.slice_seconds, top=top)
-        none = [np.zeros([0, top], np.int32), np.zeros([0, top], np.float32)]
-        best = [np.concatenate(part) for part in zip(none, *reading.likeliest, strict=True)]
+        rows = reading.likeliest or [(np.zeros([length, 0], np.int32), np.zeros([length, 0], np.float32))]
+        best = [np.concatenate(part) for part in zip(*rows, strict=True)]
         log_probs = np.concatenate([np.zeros(0, np.float32), *reading.log_probs])
         return await self._turns.run(self._rated_prompt, (tokens, log_probs, best), again=True)
 

@@ -37,9 +37,13 @@ class Signature:
     outputs: dict[str, tf.TensorSpec]
 
     @classmethod
-    def of(cls, name, function):
-        """That of a function of a SavedModel."""
-        return cls(name, function.structured_input_signature[1], function.structured_outputs)
+    def of(cls, name, definition):
+        """That of a SignatureDef, by whose shapes a function of TensorFlow 1 does not go."""
+        specs = (
+            {each: tf.TensorSpec(infos[each].tensor_shape, infos[each].dtype) for each in sorted(infos)}
+            for infos in (definition.inputs, definition.outputs)
+        )
+        return cls(name, *specs)
 
     @functools.cached_property
     def by_row(self):
@@ -96,7 +100,7 @@ class Predict:
             raise RequestError(400, f"the model has no signature {fields.shown(name)}: choose from {', '.join(known)}")
         if name not in known:
             raise RequestError(400, f"the signature {name} keeps a state between calls: use {ELSEWHERE[name]}")
-        return Signature.of(name, self._model.signatures[name])
+        return Signature.of(name, self._model.definitions[name])
 
     def _arrays(self, given, signature):
         """The inputs by name, checked; and whether a last axis of length 1 was left out."""
@@ -153,10 +157,10 @@ class Predict:
             parts.append(part)
             begin += size
         widest = _widest(found)
+        others = _parts_that_reach(found, widest)
         for i, part in enumerate(parts):
             if any(widest[name] != array.shape[1:] for name, array in found[i].items() if name in widest):
                 # Padded outputs are as wide as those of the request's widest rows, which are computed with it.
-                others = _parts_that_reach(found, widest)
                 joined = {name: np.concatenate([part[name], *(parts[j][name] for j in others)]) for name in part}
                 wide = await outputs(joined)
                 found[i] = {name: array[: _rows(part)] if name in widest else array for name, array in wide.items()}

@@ -16,7 +16,7 @@ def half_plus_two(folder):
     """TensorFlow Serving's example: x / 2 + 2, written as a SavedModel of TensorFlow 1 as there; its folder."""
     v1 = tf.compat.v1
     with v1.Graph().as_default(), v1.Session() as session:
-        examples = v1.placeholder(tf.string, name="tf_example")
+        examples = v1.placeholder(tf.string, [None], name="tf_example")
         parsed = v1.io.parse_example(examples, {"x": v1.io.FixedLenFeature([1], tf.float32)})
         a, b = (v1.get_variable(name, initializer=value) for name, value in (("a", 0.5), ("b", 2.0)))
         x = tf.identity(parsed["x"], name="x")
@@ -77,6 +77,10 @@ class Many(tf.Module):
     def total(self, x):
         return {"sum": tf.reduce_sum(x)[None] * self.two}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def positive(self, x):
+        return {"y": tf.boolean_mask(x, x > 0) * self.two}
+
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
@@ -90,7 +94,7 @@ def half(tmp_path_factory):
 def many(tmp_path_factory):
     """The signatures of Many, and a function that asks a server of it; its folder is its version."""
     model, folder = Many(), str(tmp_path_factory.mktemp("models") / "many" / "12")
-    names = ("words", "scale", "multiply", "reverse", "total")
+    names = ("words", "scale", "multiply", "reverse", "total", "positive")
     tf.saved_model.save(model, folder, signatures={name: getattr(model, name) for name in names})
     with server.running(folder) as address:
         yield tf.saved_model.load(folder).signatures, functools.partial(server.call, address)
@@ -213,11 +217,12 @@ def test_bytes_travel_in_base64(many):
     ("request_", "reason"),
     [
         ({"signature_name": "multiply", "instances": [{"x": 1.0, "by": 2.0}]}, "the input by has no row for each"),
-        ({"signature_name": "scale", "instances": [1.0]}, "scale has the inputs point, number, is_far: give an object"),
-        ({"signature_name": "total", "inputs": [1.0, 2.0, 3.0]}, "the outputs of total have no row for each row"),
+        ({"signature_name": "scale", "instances": [1.0]}, "scale has the inputs is_far, number, point: give an object"),
+        ({"signature_name": "total", "inputs": [1.0, 2.0, 3.0]}, "the signature total has no row for each answer"),
+        ({"signature_name": "positive", "inputs": [1.0, -2.0]}, "the outputs of positive have no row for each row"),
         (
             {"signature_name": "scale", "inputs": {"point": [[1, 2]], "number": [1, 2], "is_far": [True]}},
-            "the inputs have different numbers of rows: {point: 1, number: 2, is_far: 1}",
+            "the inputs have different numbers of rows: {is_far: 1, number: 2, point: 1}",
         ),
         (
             {"signature_name": "scale", "inputs": {"point": [[1, 2]], "number": [1.5], "is_far": [True]}},
