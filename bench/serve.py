@@ -1,5 +1,7 @@
 """Requests a second of the server, with and without sharing calls of the model, in alternating rounds.
 
+If the model continues texts, also by OpenAI's /v1/completions, beside /generate.
+
 python bench/serve.py --export_dir=exports/demo --clients=8 --requests=32 --rounds=5
 """
 
@@ -44,13 +46,19 @@ def request_of(routes, i):
     return next((route, sent) for route, sent in requests.items() if route in routes)
 
 
-async def requests_a_second(client, address, routes):
-    """Of one round."""
+def completion(i):
+    """The i-th request for /generate as one for /v1/completions, and its route."""
+    _, sent = request_of(["/generate"], i)
+    return "/v1/completions", {"prompt": sent["prompts"], "max_tokens": sent["max_tokens"], "seed": i}
+
+
+async def requests_a_second(client, address, request):
+    """Of one round; request(i) -> route and body."""
     waiting = iter(range(REQUESTS.value))
 
     async def send_on():
         for i in waiting:
-            route, sent = request_of(routes, i)
+            route, sent = request(i)
             async with client.post(address + route, json=sent) as answer:
                 if answer.status != 200:
                     raise InputError(f"{route}: {await answer.text()}")
@@ -73,7 +81,12 @@ async def measure():
         service = Service(EXPORT_DIR.value)
     except StartError as error:
         raise InputError(str(error)) from None
-    ratios, rows = [], service.turns.batch_rows
+    ratios, protocols, rows = [], [], service.turns.batch_rows
+    routes = service.model.routes
+
+    def request(i):
+        return request_of(routes, i)
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
         running = Running(service, [listening], Access())
         await running.start()
@@ -82,12 +95,19 @@ async def measure():
             for i in range(-1, ROUNDS.value):  # the first one compiles
                 speeds = {}
                 for service.turns.batch_rows in (1, rows):
-                    speeds[service.turns.batch_rows] = await requests_a_second(client, address, service.model.routes)
+                    speeds[service.turns.batch_rows] = await requests_a_second(client, address, request)
                 if i >= 0:
                     ratios.append(speeds[rows] / speeds[1])
                     print(f"round {i + 1}: {speeds[1]:.2f} requests/s each by itself, {speeds[rows]:.2f} shared")
+                if request(0)[0] == "/generate":
+                    speed = await requests_a_second(client, address, completion)
+                    own = await requests_a_second(client, address, request)
+                    if i >= 0:
+                        protocols.append(speed / (own + speeds[rows]) * 2)  # before and after
         await running.stop()
-    print(f"{request_of(service.model.routes, 0)[0]}: {statistics.median(ratios):.2f} times as fast with shared calls")
+    print(f"{request(0)[0]}: {statistics.median(ratios):.2f} times as fast with shared calls")
+    if protocols:
+        print(f"/v1/completions: {statistics.median(protocols):.3f} times as fast as /generate")
 
 
 def main(argv):

@@ -1,5 +1,6 @@
 """The example server with an XLNet, over HTTP."""
 
+import base64
 import concurrent.futures
 import functools
 import json
@@ -214,6 +215,26 @@ def test_encode_and_score(call, model):
     own = FillIn(*model, jit_compile=False).score("the River")
     assert (status, answer["tokens"]) == (200, [own.ids.tolist()])
     assert answer["total"] == pytest.approx([own.total], abs=1e-3)
+
+
+def test_openais_routes_give_what_its_own_give(call):
+    texts = ["the River", "so one"]
+    status, answer = call("/v1/embeddings", {"input": texts, "model": "model"})
+    own = call("/encode", {"texts": texts, "pool": "mean"})[1]
+    assert status == 200 and [one["embedding"] for one in answer["data"]] == own["pooled"]
+    assert answer["usage"]["prompt_tokens"] == sum(map(len, own["tokens"]))
+    coded = call("/v1/embeddings", {"input": texts[0], "encoding_format": "base64"})[1]["data"][0]["embedding"]
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(coded), "<f4"), own["pooled"][0], rtol=0, atol=1e-5)
+    for wrong in ({"input": [1, 2]}, {"input": "a", "dimensions": 3}, {"input": []}, {"encoding_format": "float"}):
+        status, answer = call("/v1/embeddings", wrong)
+        assert status == 400 and answer["error"]["param"] in ("input", "dimensions")
+    request = {"max_tokens": 6, "top_k": 5}
+    own = call("/generate", request | {"prompts": texts, "seeds": [1, 2]})[1]["texts"]
+    choices = call("/v1/completions", request | {"prompt": texts, "seed": 1, "logprobs": 1, "echo": True})[1]["choices"]
+    assert [choice["text"] for choice in choices] == [a + b for a, b in zip(texts, own, strict=True)]
+    tokens = call("/tokenize", {"prompt": texts[0]})[1]["tokens"]
+    assert len(choices[0]["logprobs"]["tokens"]) == len(tokens) + 6
+    assert call("/detokenize", {"tokens": tokens})[1]["prompt"].strip() == texts[0]
 
 
 @pytest.mark.parametrize(
