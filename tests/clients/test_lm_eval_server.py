@@ -40,7 +40,9 @@ def found(byte_export, tmp_path_factory):
         head = [f"task: {name}", "dataset_path: json", f"dataset_kwargs: {{data_files: {{test: {folder}/rows.json}}}}"]
         target = ["target_delimiter: ''", "test_split: test", f"metric_list: [{{metric: {METRICS[name]}}}]"]
         (folder / f"{name}.yaml").write_text("\n".join([*head, *lines, *target]) + "\n")
-    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
     with server.running(byte_export) as address:
 
         def evaluate(**given):
