@@ -86,7 +86,7 @@ class Completions:
         """All choices at once."""
         wanted = await self._checked(_given(request))
         found = [[] for _ in wanted.seeds]
-        async with contextlib.aclosing(self._pieces(wanted, record, MOST_TOKENS)) as pieces:
+        async with contextlib.aclosing(self._pieces(wanted, record, stream=False)) as pieces:
             async for i, piece in pieces:
                 found[i].append(piece)
         choices = [
@@ -113,7 +113,7 @@ class Completions:
         head, made = self._head(), 0
         if wants_usage:
             head["usage"] = None
-        async with contextlib.aclosing(self._pieces(wanted, record, STREAM_TOKENS)) as pieces:
+        async with contextlib.aclosing(self._pieces(wanted, record, stream=True)) as pieces:
             async for i, piece in pieces:
                 made += piece.made
                 if piece.text or piece.tokens or piece.finish:
@@ -222,8 +222,8 @@ class Completions:
             bias[int(name)] = value
         return bias
 
-    async def _pieces(self, wanted, record, most):
-        """(number of a choice, Piece) of all choices, a few choices at a time; most: tokens in one call."""
+    async def _pieces(self, wanted, record, stream):
+        """(number of a choice, Piece) of all choices, a few choices at a time; stream: in small Pieces."""
         rows = len(wanted.seeds)
         async with self._admission.texts(min(rows, self._rows)):
             for begin in range(0, rows, self._rows):
@@ -231,7 +231,7 @@ class Completions:
                 async with contextlib.AsyncExitStack() as stack:
                     running = {}
                     for i in numbers:
-                        running[i] = self._write(wanted, i, record, most)
+                        running[i] = self._write(wanted, i, record, stream)
                         await stack.enter_async_context(contextlib.aclosing(running[i]))
                     while running:  # side by side, so that they share calls
                         found = await asyncio.gather(*map(_next, running.values()), return_exceptions=True)
@@ -243,7 +243,7 @@ class Completions:
                             else:
                                 yield i, piece
 
-    async def _write(self, wanted, i, record, most):
+    async def _write(self, wanted, i, record, stream):
         """The Pieces of a choice."""
         row = i // wanted.n
         prompt, tokens = wanted.prompts[row], wanted.tokens[row]
@@ -253,7 +253,7 @@ class Completions:
         if not wanted.settings["max_tokens"]:
             yield Piece("", finish="length")
             return
-        is_rated, stream = wanted.top is not None, most == STREAM_TOKENS
+        is_rated, most = wanted.top is not None, STREAM_TOKENS if stream else MOST_TOKENS
         draft = self._generation.draft(
             wanted.settings, [prompt], [wanted.seeds[i]], most, wants_texts=is_rated or stream or bool(wanted.stop)
         )

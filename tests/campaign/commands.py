@@ -358,7 +358,7 @@ COMMANDS = {
         "tests/campaign/serve_once.py",
         flags(
             "--export_dir=saved --host=localhost --port=0 --max_sessions=2 --session_seconds=5.0 --max_requests=3 "
-            "--memory_mb=50 --library_log=libraries.log"
+            "--memory_mb=50 --library_log=libraries.log --model_name=a"
         ),
         ("saved",),
         ("libraries.log",),

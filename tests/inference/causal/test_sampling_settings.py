@@ -88,10 +88,10 @@ def test_a_sampler_is_one_entry(added, tmp_path):
     assert [setting["name"] for setting in described] == list(sampling_settings.names())
 
     served = Service(str(export_dir)).generation
-    assert served._draft({"below": 7}, ["x"], [1], most=1, wants_texts=False).options["below"] == 7
-    assert set(served._draft({}, ["x"], [1], most=1, wants_texts=False).options) == set(sampling_settings.names())
+    assert served.draft({"below": 7}, ["x"], [1], most=1, wants_texts=False).options["below"] == 7
+    assert set(served.draft({}, ["x"], [1], most=1, wants_texts=False).options) == set(sampling_settings.names())
     with pytest.raises(RequestError, match="below must be at least 1 and at most 256"):
-        served._draft({"below": 0}, ["x"], [1], most=1, wants_texts=False)
+        served.draft({"below": 0}, ["x"], [1], most=1, wants_texts=False)
 
 
 def test_a_sampler_is_a_flag_before_tensorflow_loads():
