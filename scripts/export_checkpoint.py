@@ -7,7 +7,7 @@ A Transformer-XL is loaded by `TransfoXLLMHeadModel.from_pretrained` (transforme
 """
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_weights_flag, run
+from command_line import define_checkpoint_flag, define_weights_flag, given_model, run
 from flag_help import require_flags
 
 from txl_tf.settings.choices import EXPORT_FORMATS
@@ -26,7 +26,7 @@ def main(argv):
     from txl_tf.published.exporting import export_checkpoint
     from txl_tf.runs.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
 
-    trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
+    trained = load_trained(given_model(), FLAGS.weights, FLAGS.checkpoint)
     differences = export_checkpoint(trained, FLAGS.format, FLAGS.export_dir)
     print(f"step {trained.step} exported to {FLAGS.export_dir}")
     for difference in differences:

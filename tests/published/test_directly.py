@@ -233,3 +233,34 @@ def test_released_archives_by_name(tmp_path, monkeypatch, cache):
     with pytest.raises(InputError, match=r"there is no file cased_L-24_.*\.zip, and http://127.* does not answer"):
         released.local(released.NAMES[1])
     assert released.local("other.zip") == "other.zip"
+
+
+@pytest.mark.slow
+def test_the_commands_by_name_and_again_without_the_hub(places, cache, tmp_path):
+    """Fine-tune, publish, predict and evaluate; a run that is continued keeps its commit."""
+    rows = "".join(f"{text},{label}\n" for text, label in (("the River and a dash", "wet"), ("a dash", "dry")) * 12)
+    (tmp_path / "t.csv").write_text(f"text,label\n{rows}")
+    tune = ["scripts/finetune.py", "--init=own/small", "--task=classification", f"--train={tmp_path}/t.csv"]
+    tune += [f"--model_dir={tmp_path}/run", "--train_steps=2", "--batch_size=4", "--tgt_len=16", "--nojit_compile"]
+    export = ["scripts/export_checkpoint.py", f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/export"]
+    predict = ["scripts/predict.py", "--model_dir=me/tuned", f"--input={tmp_path}/t.csv"]
+    (tmp_path / "any.txt").write_text(TEXT.replace("____", "and") * 60)
+    evaluate = ["scripts/evaluate.py", "--model_dir=own/small", f"--text_file={tmp_path}/any.txt", "--nojit_compile"]
+
+    def run(command):
+        done = processes.run(command, cwd=processes.ROOT, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with hub_server.running() as hub:
+        environment = hub.environment(tmp_path / "home") | {directly.CACHE: str(cache)}
+        commit = hub.add_folder("own/small", places / "theirs")
+        run(tune)
+        hub.add("own/small", {**hub.files("own/small"), "README.md": b"new words"})
+        run(tune)
+        assert load_trained(f"{tmp_path}/run").config.train.origin == f"hf://own/small@{commit}"
+        run(export)
+        assert (tmp_path / "export/README.md").exists()
+        hub.add_folder("me/tuned", tmp_path / "export")
+        wanted = [run(command) for command in (predict, evaluate)]
+    assert wanted == [run(command) for command in (predict, evaluate)]

@@ -35,17 +35,8 @@ _AUTHOR = "scripts/describe_model.py of txl_tf"
 _FIRST_LINE = f"<!-- {_AUTHOR} wrote this file; sha256 of the lines below: {{}} -->\n"
 _SIZES = {"vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "mem_len", "n_class"}
 _NO_RECIPE = {
-    *(
-        "warm_start",
-        "origin",
-        "profile_steps",
-        "peak_tflops",
-        "jit_compile",
-        "steps_per_loop",
-        "log_steps",
-        "save_steps",
-    ),
-    *("eval_steps", "eval_tokens", "keep_checkpoints"),
+    *("warm_start", "origin", "profile_steps", "peak_tflops", "jit_compile", "steps_per_loop"),
+    *("log_steps", "save_steps", "eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training that change no weight, and one that the card shows elsewhere."""
 
