@@ -77,13 +77,14 @@ def vocabulary_of(
     read, names = VOCABULARIES[checkpoint.config.family]
     path = path or find_vocabulary(checkpoint.source, names)
     if path is None:
-        fast = find_vocabulary(checkpoint.source, ["tokenizer.json"])
-        if fast and checkpoint.config.family == "xlnet":
-            raise InputError(
-                f"{fast} is not read: spiece.model is needed beside it; that of xlnet/xlnet-base-cased in the Hub is "
-                "the one of all published XLNets"
-            )
-        raise InputError(f"there is no vocabulary next to {checkpoint.file.path}: give --vocabulary")
+        fast = find_vocabulary(checkpoint.source, ["tokenizer.json"]) and ", but tokenizer.json, which is not read"
+        remedy = (
+            "copy spiece.model there, or give it as --vocabulary; all published XLNets have the same (hf download "
+            "xlnet/xlnet-base-cased spiece.model)"
+            if checkpoint.config.family == "xlnet"
+            else "give --vocabulary"
+        )
+        raise InputError(f"there is no vocabulary next to {checkpoint.file.path}{fast or ''}: {remedy}")
     with naming_source(checkpoint.file.path, checkpoint.unpacked):
         return read(path, dataset, options or {}), path
 
