@@ -89,7 +89,7 @@ def ours(dtype="float32"):
     def predict(t_len):
         predicting, inputs = objective(t_len), batch(t_len)
         del inputs["label"]
-        compiled = distribute.compiles(distribute.make_strategy("one_device"), predicting.model.compute_dtype)
+        compiled = distribute.compiles(distribute.make_strategy("one_device"))
         outputs = tf.function(predicting.outputs, jit_compile=compiled)
 
         def run(count):

@@ -94,7 +94,7 @@ def main(argv):
     record = (lambda *found: scored.append(found)) if FLAGS.per_token_out else None
 
     def evaluate(config, corpus, split, where):
-        evaluator = Evaluator(config, trained.model, corpus, split, strategy, choose=True, **options)
+        evaluator = Evaluator(config, trained.model, corpus, split, strategy, **options)
         unknown = unknown_note(corpus.unit, corpus.split(split).unknown_share, where)
         for note in filter(None, (evaluator.note, unknown)):
             print(note, file=sys.stderr)

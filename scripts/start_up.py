@@ -24,9 +24,6 @@ import os
 import pathlib
 import signal
 import sys
-import threading
-import time
-import traceback
 
 ROOT = str(pathlib.Path(__file__).parents[1])
 sys.path.append(ROOT)
@@ -65,37 +62,21 @@ interrupts = []
 
 
 def raise_from_now_on():
-    """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
+    """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up; a second one ends it at once."""
     if signal.getsignal(signal.SIGINT) is terminal.leave:
         signal.signal(signal.SIGINT, interrupt)
-        sys.unraisablehook = send_again
 
 
 def interrupt(*_):
-    """Raises KeyboardInterrupt, and notes it, since functions that C++ calls may turn it into another exception."""
+    """Raises KeyboardInterrupt, and notes it, since a library may drop it or turn it into another exception."""
     interrupts.append(signal.SIGINT)
+    signal.signal(signal.SIGINT, terminal.leave)
     raise KeyboardInterrupt
 
 
 def ignore_from_now_on():
     """From now on Ctrl-C does nothing: the command is done, and Python, which takes time to end, would be killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def send_again(unraisable):
-    """`sys.unraisablehook`: Python drops exceptions of destructors. If one is Ctrl-C, it is sent once more."""
-    if unraisable.exc_type is KeyboardInterrupt:
-        threading.Thread(target=send_after_hook, daemon=True).start()
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-def send_after_hook():
-    """Sends Ctrl-C to the main thread once it has left `send_again`, where it would be dropped again."""
-    main = threading.main_thread().ident
-    while any(frame.f_code is send_again.__code__ for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
-        time.sleep(0.001)
-    signal.pthread_kill(main, signal.SIGINT)
 
 
 def write_utf8():

@@ -334,9 +334,7 @@ class Model:
             raise InputError("columns are for tables of labelled examples, and this model is evaluated on a corpus")
         corpus = load_corpus(data)
         self.trained.require_vocabulary_of(corpus)
-        evaluator = Evaluator(
-            self.config, self.network, corpus, split or "test", make_strategy("one_device"), choose=True
-        )
+        evaluator = Evaluator(self.config, self.network, corpus, split or "test", make_strategy("one_device"))
         with reported("evaluating", " segments", shown=self._progress) as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
 

@@ -19,7 +19,7 @@ def make_objective(model, loss_positions="full"):
 def make_host_loop(strategy, model, optimizer, config, average=None, **objective):
     """`step.make_host_loop`, without what it says of bad steps: loop(iterator, mems, sums, n) -> (mems, sums)."""
     objective = make_objective(model, **objective)
-    loop = step.make_host_loop(strategy, objective, optimizer, config, average, model.compute_dtype)
+    loop = step.make_host_loop(strategy, objective, optimizer, config, average)
     return lambda *args: loop(*args)[:2]
 
 

@@ -62,23 +62,45 @@ def test_without_a_place_for_files_the_lines_are_dropped(tmp_path):
     assert (done.returncode, done.stderr) == (0, "our line\n")
 
 
-def test_ctrl_c_in_a_destructor_is_not_lost(tmp_path):
-    """Python drops exceptions of destructors, and names them."""
-    code = """
+@pytest.mark.parametrize("loaded", ["", "start_up.raise_from_now_on()"], ids=["while TensorFlow loads", "afterwards"])
+def test_no_library_can_swallow_ctrl_c_twice(loaded, tmp_path):
+    """Before TensorFlow has loaded not even once."""
+    code = f"""
 import signal, time
-class Destroyed:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
 signal.signal(signal.SIGINT, start_up.terminal.leave)  # jobs in the background ignore Ctrl-C
-start_up.raise_from_now_on()
-Destroyed()
-try:
-    time.sleep(20)
-    print("it was lost", file=sys.stderr)
-except KeyboardInterrupt:
-    print("interrupted", file=sys.stderr)
+{loaded}
+presses = 0
+while True:
+    presses += 1
+    print("press", presses, flush=True)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pass  # as a library does it
 """
-    assert run(code, tmp_path) == (0, "our line\ninterrupted\n", [])
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", START + code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (130, "our line\ninterrupted\n")
+    assert done.stdout == ("press 1\npress 2\n" if loaded else "press 1\n")
+
+
+def test_after_ctrl_c_the_command_can_clean_up(tmp_path):
+    code = f"""
+import signal
+from absl import flags
+import command_line
+def main(argv):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        open({str(tmp_path / "cleaned up")!r}, "w").close()
+signal.signal(signal.SIGINT, start_up.terminal.leave)  # jobs in the background ignore Ctrl-C
+sys.argv[:] = ["program", "-v=1"]  # without the file for libraries, which this has already
+command_line.run(main)
+"""
+    status, shown, left = run(code, tmp_path)
+    assert (status, shown.splitlines()[-1]) == (130, "interrupted") and "Traceback" not in shown
+    assert left == [tmp_path / "cleaned up"]
 
 
 def test_what_tensorflow_imports_if_it_finds_it_is_not_found_before_it_is_needed(tmp_path):

@@ -7,17 +7,14 @@ import re
 import keras
 import numpy as np
 import pytest
-import small_run
 import tensorflow as tf
 
 from txl_tf.data.lanes import EvaluationLanes
-from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.runs.model_dir import load_trained, read_config
+from txl_tf.runs.model_dir import load_trained
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training import step
-from txl_tf.training.loop import Run, train
+from txl_tf.training.loop import train
 
 MODEL = TransformerXLConfig(
     vocab_size=256, n_layer=2, d_model=32, d_embed=32, n_head=2, d_head=16, d_inner=64, dropout=0.0, mem_len=16
@@ -107,46 +104,3 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
     factors = [dot[1:] for dot in dots if dot not in sums]
     assert len(factors) > 30 and set(factors) == {("bf16", "bf16")}
     assert set(re.findall(r"= (\w+)\[[^=]*\b(?:exponential|log|rsqrt)\(", hlo)) == {"f32"}
-
-
-@pytest.mark.xla
-@pytest.mark.parametrize(
-    ("fast_in", "dtype", "evaluation", "training"),
-    [
-        ("both", "bfloat16", False, True),
-        ("kernels", "bfloat16", False, False),
-        ("xla", "bfloat16", True, True),
-        ("neither", "bfloat16", True, True),
-        ("kernels", "float32", True, True),
-    ],
-)
-def test_in_bfloat16_a_cpu_trains_by_xla_if_that_is_fast_and_evaluates_by_kernels_if_those_are(
-    monkeypatch, fast_in, dtype, evaluation, training
-):
-    def is_fast(in_xla=False):
-        return fast_in in ("both", "xla" if in_xla else "kernels")
-
-    monkeypatch.setattr(distribute, "bfloat16_is_fast", is_fast)
-    strategy = distribute.make_strategy("one_device")
-    assert distribute.compiles(strategy, dtype) is evaluation
-    assert distribute.compiles(strategy, dtype, training=True) is training
-    chosen = {"float32": ""}.get(dtype, "xla" if training else "kernels")
-    assert distribute.program_of_training(strategy, dtype) == chosen
-
-
-@pytest.mark.xla
-def test_a_continued_run_keeps_the_program_of_its_steps(corpus, tmp_path, one_device, monkeypatch):
-    """Another one rounds otherwise, and the measurement may turn out otherwise on a busy machine."""
-    compiled = []
-
-    def compiles(*args, **options):
-        compiled.append(distribute.compiles(*args, **options))
-        return compiled[-1]
-
-    monkeypatch.setattr(step, "compiles", compiles)
-    config = small_run.change(small_run.CONFIG, model={"dtype": "mixed_bfloat16"}, train={"jit_compile": True})
-    for fast_in, model_dir in (("kernels", "first"), ("xla", "first"), ("xla", "second")):
-        monkeypatch.setattr(distribute, "bfloat16_is_fast", lambda in_xla=False, xla=fast_in == "xla": in_xla == xla)
-        Run(config, corpus, str(tmp_path / model_dir), one_device)
-    assert compiled == [False, False, True]
-    assert [read_config(str(tmp_path / name)).train.program for name in ("first", "second")] == ["kernels", "xla"]

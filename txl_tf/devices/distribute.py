@@ -14,7 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.devices.measured_speed import bfloat16_is_fast
 from txl_tf.errors import InputError, one_line
 from txl_tf.ops import platform
 from txl_tf.settings.choices import STRATEGIES
@@ -109,60 +108,12 @@ def require_dtype(strategy: tf.distribute.Strategy, dtype: str) -> None:
         raise InputError("a TPU computes in bfloat16: give --dtype=mixed_bfloat16")
 
 
-def can_compile(strategy: tf.distribute.Strategy) -> bool:
-    """Whether XLA can compile the functions that replicas run.
+def compiles(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
     TPUStrategy compiles by itself, and MirroredStrategy's all-reduce is not possible inside a compiled function.
     """
     return isinstance(strategy, tf.distribute.OneDeviceStrategy) and has_xla()
-
-
-def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: bool = False, program: str = "") -> bool:
-    """Whether the setting jit_compile makes XLA compile the functions that replicas run.
-
-    The only case with a choice is bfloat16 on a CPU. Where TensorFlow's own kernels multiply bfloat16 fast, evaluation
-    uses them. Training uses them only if XLA multiplies bfloat16 slowly: it prefers XLA, which fuses the many
-    operations that are not matrix products. `program` is what `program_of_training` chose before; "": nothing yet.
-    """
-    if not can_compile(strategy):
-        return False
-    if not _is_measured(strategy, compute_dtype):
-        return True
-    if program:
-        return program == "xla"
-    return not bfloat16_is_fast() or (training and bfloat16_is_fast(in_xla=True))
-
-
-def program_of_training(strategy: tf.distribute.Strategy, compute_dtype: str) -> str:
-    """The program for a run's steps, "xla" or "kernels", if a measurement chooses it; otherwise ""."""
-    if not can_compile(strategy) or not _is_measured(strategy, compute_dtype):
-        return ""
-    return "xla" if compiles(strategy, compute_dtype, training=True) else "kernels"
-
-
-def _is_measured(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
-    """Whether a measurement chooses between XLA and TensorFlow's own kernels."""
-    return on_cpu(strategy) and compute_dtype == "bfloat16"
-
-
-def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A tf.function whose work XLA compiles, called without Grappler, TensorFlow's optimizer of graphs.
-
-    XLA optimizes the work itself, and Grappler would only delay the first step (lab/start_up.md). It can only be
-    switched off for the whole process, so it is off during a call.
-    """
-
-    @functools.wraps(function, updated=())
-    def call(*args: Any) -> Any:
-        options = tf.config.optimizer.get_experimental_options()
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-        try:
-            return function(*args)
-        finally:
-            restored = options.get("disable_meta_optimizer", False)
-            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": restored})
-
-    return call
 
 
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:

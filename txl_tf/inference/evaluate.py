@@ -24,12 +24,6 @@ ScoreSteps = Callable[[Any, State, tf.Tensor], ScoredBatch]
 """score_steps(iterator, state, n), from `make_score_steps`."""
 
 STEPS_PER_CALL = 50  # between progress reports
-LONG = 60.0
-"""Seconds that an evaluation must take before another program is tried, which must be traced first."""
-TRIAL_STEPS = 3
-"""Steps of a trial, after the step that traces and compiles."""
-FASTER = 0.95
-"""The other program must take less than this part of the time, or the choice would change from run to run."""
 
 
 class Evaluator:
@@ -38,8 +32,6 @@ class Evaluator:
     Args:
         config: a Config, for its task and how to evaluate.
         model: the model, made in the strategy's scope.
-        choose: whether a long evaluation first times a step both compiled and not, if it can, and then takes the faster
-            way. Their losses differ by rounding, so evaluations while training do not choose.
         tokens: how many tokens of the split are read, about; they are taken from the start of each lane; 0: all.
         options: further options of the task's scorer and data, such as sliding_window.
 
@@ -59,7 +51,6 @@ class Evaluator:
         corpus: Corpus,
         split: str,
         strategy: tf.distribute.Strategy,
-        choose: bool = False,
         tokens: int = 0,
         **options: Any,
     ):
@@ -79,11 +70,8 @@ class Evaluator:
             lanes_state = functools.partial(self._scorer.initial_state, self._data.lanes)
             host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
-        compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
+        compiled = config.eval.jit_compile and distribute.compiles(strategy)
         self._score_steps = make_score_steps(strategy, self._scorer, compiled)
-        both = config.eval.jit_compile and distribute.can_compile(strategy) and distribute.on_cpu(strategy)
-        make_other = functools.partial(make_score_steps, strategy, self._scorer, not compiled)
-        self._make_other = make_other if choose and both else None
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
         self.note = _note(corpus.splits[split].tokens // self._data.lanes, self._data.lanes, self._settings)
 
@@ -117,8 +105,6 @@ class Evaluator:
             )
         with self._strategy.scope():
             self._scorer.refresh()
-        if self._make_other:
-            self._score_steps, self._make_other = self._faster(self._make_other), None
         iterator, state, texts, scores = iter(self._batches), None, [], []
         total, tokens, done = 0.0, 0, 0
         sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
@@ -160,26 +146,6 @@ class Evaluator:
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
             **({"loss_by": self._loss_by(sums)} if sums else {}),
         }
-
-    def _faster(self, make_other: Callable[[], ScoreSteps]) -> ScoreSteps:
-        """The faster of two programs, this one or the other, by a trial on the first steps, which does not count."""
-        if self._steps < 10 * TRIAL_STEPS:  # a trial would take as long as it saves
-            return self._score_steps
-        seconds = self._seconds(self._score_steps)
-        if seconds * self._steps < LONG:
-            return self._score_steps
-        other = make_other()
-        return other if self._seconds(other) < FASTER * seconds else self._score_steps
-
-    def _seconds(self, score_steps: ScoreSteps) -> float:
-        """The time of the fastest of a few steps, without the first one, which traces and compiles."""
-        iterator, state, times = iter(self._batches), self._initial_state(), []
-        with named_read_errors(self._corpus):
-            for _ in range(1 + TRIAL_STEPS):
-                start = time.perf_counter()
-                state = score_steps(iterator, state, tf.constant(1)).state
-                times.append(time.perf_counter() - start)
-        return min(times[1:])
 
     def _bits(self, loss: float) -> dict[str, float]:
         """bpc, where a token is a byte or a character; bits_per_byte, where the bytes of the split are known.
@@ -245,7 +211,7 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
-    run_scores = host_memory.without_leftovers(distribute.without_grappler(run)) if compiled else run
+    run_scores = host_memory.without_leftovers(run) if compiled else run
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> ScoredBatch:
         if in_place:

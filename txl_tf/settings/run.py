@@ -151,8 +151,7 @@ class TrainConfig(Group):
     seed: int = usual(1, "random seed, of initial weights, dropout and lane offsets", at_least=0, under="schedule")
     jit_compile: bool = usual(
         True,
-        "compile the step with XLA on one CPU or GPU; in bfloat16 on a CPU only if a short measurement favours it "
-        "(a TPU always compiles)",
+        "compile the step with XLA on one CPU or GPU (a TPU always compiles)",
         under="devices",
     )
     steps_per_loop: int = usual(
@@ -187,12 +186,6 @@ class TrainConfig(Group):
     )
     origin: str = hidden(
         "", "the published model that the first weights are of, hf://OWNER/NAME@COMMIT; it follows from its name"
-    )
-    program: str = hidden(
-        "",
-        "what computes a step in bfloat16 on a CPU: xla, or kernels (TensorFlow's); chosen by a measurement when the "
-        "run begins, and kept when it is continued",
-        choices=("", "xla", "kernels"),
     )
     extended_at: tuple[int, ...] = hidden(
         (), "the earlier train_steps of a run that was extended; its schedule up to each of them stays"
@@ -351,4 +344,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     version = parsed.setdefault("format", 1)
     known = type(version) is int and 1 <= version <= FORMAT
     require(known, f"{where} has format {version!r}; this version of txl_tf reads 1 to {FORMAT}")
+    train = parsed.get("train")
+    if isinstance(train, dict) and train.pop("program", "") == "kernels":  # older versions: how a run was computed
+        train["jit_compile"] = False
     return parsed

@@ -81,5 +81,4 @@ class Beginning:
 
     def host_loop(self) -> HostLoop:
         """See `make_host_loop`."""
-        dtype = self.model.compute_dtype
-        return make_host_loop(self._strategy, self.objective, self.optimizer, self.settings, self.average, dtype)
+        return make_host_loop(self._strategy, self.objective, self.optimizer, self.settings, self.average)

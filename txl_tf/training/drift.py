@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from txl_tf.data.tables.columns import COLUMNS_FILE
-from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
 from txl_tf.runs import checkpoints
@@ -30,7 +28,6 @@ FREE_TO_CHANGE = {
     "eval_tokens",
     "profile_steps",
     "peak_tflops",
-    "program",
     "remat",
     "shard_optimizer",
     "bfloat16_gradients",
@@ -116,17 +113,16 @@ def _about_steps(old: int, new: int) -> str:
     return "; more steps need --extend" if new > old else "; a run never gets shorter: steps that were made stay"
 
 
-def as_begun(config: Config, model_dir: str, strategy: tf.distribute.Strategy) -> Config:
-    """The Config with what the run in model_dir has become: the program of its steps, and where it was extended.
+def as_begun(config: Config, model_dir: str) -> Config:
+    """The Config with what the run in model_dir keeps: steps without XLA, which rounds otherwise, and its extensions.
 
-    Neither is a setting that anybody gives: another program rounds otherwise, and the history says which rates its
-    steps had.
+    The extensions say which rates the steps had.
     """
     old = model_dirs.read_config(model_dir)
-    program = old.train.program if old else ""
-    dtype = keras.dtype_policies.get(config.model.dtype).compute_dtype
-    kept: dict[str, Any] = {"program": program or distribute.program_of_training(strategy, dtype)}
-    if old and old.train.train_steps == config.train.train_steps:
+    if old is None:
+        return config
+    kept: dict[str, Any] = {"jit_compile": config.train.jit_compile and old.train.jit_compile}
+    if old.train.train_steps == config.train.train_steps:
         kept["extended_at"] = old.train.extended_at
     return config.replace(train=kept)
 

@@ -109,6 +109,7 @@ class Run:
         make_sampler: MakeSampler | None = None,
     ):
         distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
+        config = as_begun(config, model_dir)
         refuse_other_run(model_dir, config, corpus)
         if config.model.vocab_size < corpus.vocabulary.vocab_size:
             raise InputError(
@@ -117,7 +118,6 @@ class Run:
             )
         require_memory(config, strategy)
         distribute.require_dtype(strategy, config.model.dtype)
-        config = as_begun(config, model_dir, strategy)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         task = families.training_of(config)

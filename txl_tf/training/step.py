@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.devices.distribute import compiles, run, without_grappler
+from txl_tf.devices.distribute import compiles, run
 from txl_tf.devices.host_memory import without_leftovers
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
@@ -280,19 +280,18 @@ def make_host_loop(
     optimizer: Adam,
     config: TrainConfig,
     average: WeightAverage | None = None,
-    compute_dtype: str = "float32",
 ) -> HostLoop:
     """Returns a function that runs n steps in one call, with the state as per-replica values.
 
     It is loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums, `bad` the loop's first
-    BadStep, and n is an int tensor, so that other counts do not retrace. For the model's compute_dtype see `compiles`.
+    BadStep, and n is an int tensor, so that other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
 
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
-    compiled = config.jit_compile and compiles(strategy, compute_dtype, training=True, program=config.program)
+    compiled = config.jit_compile and compiles(strategy)
     if compiled:
         replica_step = tf.function(replica_step, jit_compile=True, autograph=False)
 
@@ -317,4 +316,4 @@ def make_host_loop(
         start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
         return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
-    return without_leftovers(without_grappler(host_loop)) if compiled else host_loop
+    return without_leftovers(host_loop) if compiled else host_loop

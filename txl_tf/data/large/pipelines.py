@@ -16,11 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
-import signal
-import sys
 import threading
-import types
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,7 +124,7 @@ def _run(
         | "write rows" >> beam.MapTuple(lambda _, group: write_rows(folder, group))
     )
     try:
-        with _own_words(), _progress(name, job.work_dir, size), _heeds_interrupts():
+        with _quiet(), _progress(name, job.work_dir, size):
             _finish(pipeline)
     except Exception as error:
         raise input_error(job.work_dir) or InputError(
@@ -157,53 +153,16 @@ def _progress(name: str, work_dir: str, size: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_words() -> Iterator[None]:
-    """Hides what Beam and its local workers write to stderr, unless -v=1 was given; sys.stderr stays visible."""
-    if absl_logging.get_verbosity() >= absl_logging.INFO:
-        yield
-        return
-    sys.stderr.flush()
-    terminal, nothing, stderr = os.dup(2), os.open(os.devnull, os.O_WRONLY), sys.stderr
-    level = logging.getLogger("apache_beam").level
-    try:
-        with os.fdopen(os.dup(terminal), "w") as visible:
-            logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-            os.dup2(nothing, 2)
-            if stderr is sys.__stderr__:
-                sys.stderr = visible
-            yield
-    finally:
-        sys.stderr = stderr
-        logging.getLogger("apache_beam").setLevel(level)
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(nothing)
-
-
-@contextlib.contextmanager
-def _heeds_interrupts() -> Iterator[None]:
-    """Makes Ctrl-C raise KeyboardInterrupt, at the latest at the end: Beam may make another error of it or drop it."""
-    answer, came = signal.getsignal(signal.SIGINT), False
-    if not callable(answer) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def note(number: int, frame: types.FrameType | None) -> Any:
-        nonlocal came
-        came = True
-        return answer(number, frame)
-
-    signal.signal(signal.SIGINT, note)
+def _quiet() -> Iterator[None]:
+    """Hides Beam's messages, unless -v=1 was given; commands hide those of its worker processes in any case."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    if absl_logging.get_verbosity() < absl_logging.INFO:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
-    except Exception as error:
-        if came:
-            raise KeyboardInterrupt from error
-        raise
     finally:
-        signal.signal(signal.SIGINT, answer)
-    if came:
-        raise KeyboardInterrupt
+        logger.setLevel(level)
 
 
 def _finish(pipeline: beam.Pipeline) -> None:

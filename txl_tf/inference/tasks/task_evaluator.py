@@ -37,7 +37,7 @@ class TaskReader:
         self._lengths = config.lengths()
         with strategy.scope():
             self._objective = task.objective(model, config)
-        self._compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
+        self._compiled = config.eval.jit_compile and distribute.compiles(strategy)
         self._read = self._make_read()
         self._reads: dict[tuple[Any, ...], Callable[[Batch], dict[str, tf.Tensor]]] = {}
 
@@ -66,8 +66,7 @@ class TaskReader:
                 batch, done = next(iterator), done + 1
                 key = (length, group.shape[1], *sorted(batch))
                 if key not in self._reads:
-                    read = self._read.get_concrete_function(batch)
-                    self._reads[key] = distribute.without_grappler(read) if self._compiled else read
+                    self._reads[key] = self._read.get_concrete_function(batch)
                 for name, tensor in self._reads[key](batch).items():
                     parts.setdefault(name, []).append(tensor.numpy())
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
