@@ -39,12 +39,11 @@ def main(argv):
     corpus = corpus_of_run(FLAGS.model_dir, FLAGS.data_dir)
     with reported("replaying the steps before it", " steps") as report:
         found = replay(config, corpus, FLAGS.model_dir, FLAGS.step, report)
-    if found.activation is None and not found.variables and math.isfinite(found.grad_norm):
+    if not found.variables and math.isfinite(found.loss) and math.isfinite(found.grad_norm):
         print(f"step {found.step:,}: everything is finite")
     else:
-        print(f"step {found.step:,}: first activation that is not finite: {found.activation or 'none'}")
+        print(f"step {found.step:,}: first operation whose result is not finite: {found.operation or 'none'}")
         print(f"variables whose gradients are not finite: {', '.join(found.variables) or 'none'}")
-        print(f"first operation whose result is not finite: {found.operation or 'none'}")
     print(json.dumps({key: _json(value) for key, value in found._asdict().items()}))
 
 

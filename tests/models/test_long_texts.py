@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import random_xlnet
 import tensorflow as tf
+from xlnet_models import recorded_states
 
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.models.memory import Mems
@@ -51,14 +52,11 @@ def one_by_one(model, tokens, segments):
     for start, end in itertools.pairwise(cuts):
         known = memory[0].shape[1]
         mems = Mems(tuple(map(tf.constant, memory)), tf.constant([known])) if known else None
-        seen = {}
-        hidden, _, _ = model.body(
-            tf.constant([tokens[start:end]]),
-            mems,
-            segments=tf.constant([segments[start:end]]),
-            watch=lambda name, states: seen.update({name: states.numpy()}),  # noqa: B023
-        )
-        inputs = [seen[name] for name in model.activations[:-1]]
+        with recorded_states() as states:
+            hidden, _, _ = model.body(
+                tf.constant([tokens[start:end]]), mems, segments=tf.constant([segments[start:end]])
+            )
+        inputs = states[:-1]
         memory = [np.concatenate([old, new], axis=1)[:, -M:] for old, new in zip(memory, inputs, strict=True)]
     return model.head(hidden)[0].numpy()
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
 from txl_tf.families import Family, Task
-from txl_tf.objectives.base import FiniteWatch, Loss, Objective, ScoredBatch
+from txl_tf.objectives.base import Loss, Objective, ScoredBatch
 from txl_tf.ops.scores import keep_mask
 from txl_tf.settings.groups import Group, setting
 from txl_tf.settings.run import Config, DataConfig, TrainConfig
@@ -55,8 +55,6 @@ class Bigram(keras.Model):
 class NextToken(Objective):
     """Its batch is {"tokens": [b, T]}, its state the last token of each lane and how many were read."""
 
-    activations = ("logits",)
-
     def __init__(self, model, config):
         self.model, self.config = model, config
 
@@ -70,17 +68,15 @@ class NextToken(Objective):
         nll = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(tokens, 0), logits)
         counts = tf.range(tokens.shape[1]) + state["read"][:, None] > 0  # the first of all has nothing before it
         new = {"last": tokens[:, -1], "read": state["read"] + tokens.shape[1]}
-        return tf.where(counts & (tokens >= 0), tokens, -1), nll, logits, new
+        return tf.where(counts & (tokens >= 0), tokens, -1), nll, new
 
     def __call__(self, batch, state, seed, training):
-        targets, nll, logits, state = self.nll(batch, state)
-        watch = FiniteWatch()
-        watch("logits", logits)
+        targets, nll, state = self.nll(batch, state)
         weight = tf.cast(targets >= 0, nll.dtype)
         if training and self.model.config.dropout:
             kept = keep_mask(tf.shape(nll), self.model.config.dropout, seed.lanes)
             weight *= tf.cast(kept, nll.dtype)  # so the number of targets differs from lane to lane
-        return Loss(tf.reduce_sum(nll * weight), tf.reduce_sum(weight), state, watch.stacked(self.activations))
+        return Loss(tf.reduce_sum(nll * weight), tf.reduce_sum(weight), state)
 
 
 class BigramScorer(NextToken):
@@ -91,7 +87,7 @@ class BigramScorer(NextToken):
         pass
 
     def __call__(self, batch, state):
-        targets, nll, _, state = self.nll(batch, state)
+        targets, nll, state = self.nll(batch, state)
         return ScoredBatch(targets, tf.where(targets >= 0, nll, 0), state)
 
 

@@ -1,10 +1,14 @@
 """Our XLNet with the weights, the arguments and the results of tests/references/reference_xlnet.py."""
 
+import contextlib
+
 import keras
 import numpy as np
+import pytest
 import reference_xlnet as reference
 import tensorflow as tf
 
+from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -51,6 +55,21 @@ def make_model(weights, **settings):
     return model
 
 
+@contextlib.contextmanager
+def recorded_states():
+    """A list that gets the embedded segment and then the output of each layer, of a model that runs eagerly."""
+    states, call = [], DecoderLayer.call
+
+    def recorded(layer, hidden, *inputs, **options):
+        states.extend([] if states else [hidden.numpy()])
+        states.append((result := call(layer, hidden, *inputs, **options)).numpy())
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecoderLayer, "call", recorded)
+        yield states
+
+
 def read(
     model,
     tokens,
@@ -83,25 +102,24 @@ def read(
     if is_target is not None:
         places = [np.flatnonzero(row) for row in is_target]
         targets = [np.pad(row, [0, tokens.shape[1] - len(row)], constant_values=-1) for row in places]
-    seen = {}
 
     def tensor(value, dtype):
         return None if value is None else tf.constant(np.asarray(value), dtype)
 
-    _, _, mems = model(
-        tensor(tokens, tf.int32),
-        mems,
-        segments=tensor(segments, tf.int32),
-        visible=tensor(visible, tf.bool),
-        padding=None if real is None else ~tensor(real, tf.bool),
-        targets=tensor(targets, tf.int32),
-        backward=None if directions is None else tf.constant([direction < 0 for direction in directions]),
-        watch=lambda name, hidden: seen.update({name: hidden.numpy()}),
-    )
+    with recorded_states() as found:
+        _, _, mems = model(
+            tensor(tokens, tf.int32),
+            mems,
+            segments=tensor(segments, tf.int32),
+            visible=tensor(visible, tf.bool),
+            padding=None if real is None else ~tensor(real, tf.bool),
+            targets=tensor(targets, tf.int32),
+            backward=None if directions is None else tf.constant([direction < 0 for direction in directions]),
+        )
     t_len, known = tokens.shape[1], min(m_len, known + (model.config.reuse_len or tokens.shape[1]))
     rows = []
     for b in range(len(tokens)):
-        states = [seen[name][b] for name in model.activations]
+        states = [state[b] for state in found]
         query = [] if targets is None else [state[t_len:] for state in states]
         if is_target is not None:
             query = [state[: len(places[b])] for state in query]

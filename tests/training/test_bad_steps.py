@@ -1,4 +1,4 @@
-"""A step that is not finite is named: when, in which layer, in which variables; and it can be run again."""
+"""A step that is not finite is recorded, and runs again: in which layer, in which variables."""
 
 import json
 
@@ -58,14 +58,13 @@ def train_once(run, corpus, model_dir, strategy):
         train(run, corpus, model_dir, strategy)
 
 
-def test_the_run_names_step_layer_and_variables(broken_run, capsys):
+def test_the_run_names_the_step_and_how_to_see_more(broken_run, capsys):
     run, corpus, model_dir, strategy = broken_run
     train(run, corpus, model_dir, strategy)
     (record,) = model_dirs.read_log(f"{model_dir}/{model_dirs.BAD_STEPS_FILE}")
-    assert (record["step"], record["activation"]) == (BAD, "layer_0")
-    assert "transformer_xl/layer_0/attention/query_kernel" in record["variables"]
+    assert record == {"step": BAD}
     said = capsys.readouterr().out
-    assert f"step {BAD} skipped: loss or gradient not finite; first in the activation layer_0" in said
+    assert f"step {BAD} skipped: loss or gradient not finite" in said
     assert f"replay_step.py --model_dir={model_dir} --step={BAD}" in said
     assert model_dirs.trained_on(model_dir) == corpus.data_dir
     # The checkpoint before it stays, though newer ones push older ones out.
@@ -79,9 +78,10 @@ def test_the_step_runs_again_on_one_device(broken_run):
     before = sorted(tf.io.gfile.listdir(model_dir))
     for groups in (1, 2):
         found = replay(change(run, train={"accumulate_steps": groups}), corpus, model_dir, BAD)
-        assert (found.step, found.activation) == (BAD, "layer_0")
+        assert found.step == BAD
         assert "transformer_xl/layer_0/attention/query_kernel" in found.variables
-        assert "txl_tf/" in found.operation and not np.isfinite(found.grad_norm)
+        assert " in transformer_xl/layer_0/attention called by txl_tf/" in found.operation
+        assert not np.isfinite(found.grad_norm)
     assert sorted(tf.io.gfile.listdir(model_dir)) == before
 
 
@@ -92,7 +92,7 @@ def test_a_good_step_runs_again_to_the_same_numbers(broken_run, tmp_path):
     train(change(run, train={"log_steps": 1}), corpus, str(model_dir), strategy)
     found = replay(change(run, train={"log_steps": 1}), corpus, str(model_dir), 6)
     line = lines(model_dir)[5]
-    assert (found.activation, found.variables, found.operation) == (None, [], None)
+    assert (found.variables, found.operation) == ([], None)
     np.testing.assert_allclose([found.loss, found.grad_norm], [line["loss"], line["grad_norm"]], rtol=1e-5)
     with pytest.raises(InputError, match="--step=13 is not a step of this run: give 1 to 12"):
         replay(run, corpus, str(model_dir), 13)

@@ -22,9 +22,6 @@ from txl_tf.models.memory import Mems, shift_in
 from txl_tf.ops import Cluster
 from txl_tf.settings.groups import from_dict
 
-Watch = Callable[[str, tf.Tensor], None]
-"""A function that is called with the name and value of each activation: watch("layer_3", hidden)."""
-
 Look = Callable[[int, tf.Tensor], None]
 """A function that is called with each layer's number and attention probabilities [B, H, T, K]."""
 
@@ -107,11 +104,6 @@ class Decoder(Configured):
         """The first layer's attention, for properties that all layers share, such as positions."""
         return self.decoder_layers[0].attention
 
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """The names that `watch` is called with, in order."""
-        return ("embedding", *(layer.name for layer in self.decoder_layers))
-
     def first_mems(self, batch_size: int | tf.Tensor, m_len: int, masked: bool) -> Mems:
         """The memory of B texts before their first token: M zero vectors; masked: whether they count as empty."""
         slots = tf.zeros([batch_size, m_len, self.config.d_model], self.compute_dtype)
@@ -138,7 +130,6 @@ class Decoder(Configured):
         seeds: Sequence[tf.Tensor | None],
         training: bool,
         remembered: int | tf.Tensor | None = None,
-        watch: Watch | None = None,
         look: Look | None = None,
         **inputs: Any,
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
@@ -147,21 +138,16 @@ class Decoder(Configured):
         Args:
             positions, seeds: for each layer, the `positions` of its attention, and its seed as for `dropout`.
             remembered: as for `shift_in`.
-            watch: called with the embedded segment and every layer's output.
             look: called with every layer's attention probabilities.
             inputs: further arguments for all layers.
         """
-        if watch is not None:
-            watch("embedding", hidden)
         run, new_states = self._way_to_run(training, look), []
-        for i, layer in enumerate(self.decoder_layers):
+        for i in range(len(self.decoder_layers)):
             new_states.append(shift_in(mems.hidden[i], hidden, remembered))
             own = {"positions": positions[i], "seed": seeds[i], "biases": self.shared_biases, "training": training}
             if look is not None:
                 own["look"] = functools.partial(look, i)
             hidden = run(i, hidden, mems.hidden[i], **own, **inputs)
-            if watch is not None:
-                watch(layer.name, hidden)
         return hidden, tuple(new_states)
 
     def _way_to_run(self, training: bool, look: Look | None) -> Callable[..., tf.Tensor]:

@@ -11,7 +11,6 @@ mems: it is passed from step to step, and saved in checkpoints.
 from __future__ import annotations
 
 import abc
-import itertools
 import typing
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.ops.plain import accurate_dtype
 
 Batch = Any
 State = Any
@@ -32,7 +30,6 @@ class Loss(typing.NamedTuple):
     total: scalar, the sum of the targets' losses, in nats; it is differentiated.
     weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
     state: the state after the batch.
-    finite: bool [W], which of the objective's `activations` are finite throughout.
     penalties: scalars, one for each of the objective's `penalties`: sums as `total`. The step differentiates them, too,
         but the loss does not include them.
     """
@@ -40,7 +37,6 @@ class Loss(typing.NamedTuple):
     total: tf.Tensor
     weight: tf.Tensor
     state: State
-    finite: tf.Tensor
     penalties: tuple[tf.Tensor, ...] = ()
 
 
@@ -48,13 +44,11 @@ class Objective(Protocol):
     """A training objective: computes the loss of a batch.
 
     Attributes:
-        activations: the names of the activations in `Loss.finite`, in the order in which they are computed.
         penalties: the names of the penalties in `Loss`.
         usual_weight: the `Loss.weight` of a usual batch of all replicas. The learning rate of a step is then multiplied
             by its weight / usual_weight. None: it is not.
     """
 
-    activations: tuple[str, ...]
     penalties: tuple[str, ...] = ()
     usual_weight: float | None = None
 
@@ -101,27 +95,6 @@ class Scorer(Protocol):
         """The scores of a batch."""
 
 
-class FiniteWatch:
-    """Records which activations are finite throughout, as the `watch` of `read_segment`. `newest` is the last one."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, tf.Tensor] = {}
-
-    def __call__(self, name: str, activation: tf.Tensor) -> None:
-        """Checks one activation."""
-        self.newest = activation
-        with tf.name_scope("watch"):
-            # By its rows' sums, which are not finite if a term is not. That costs less than a check of each number.
-            rows = tf.cast(activation, accurate_dtype(activation.dtype))
-            self.rows[name] = tf.reduce_sum(rows, axis=-1) if rows.shape.rank else rows
-
-    def stacked(self, names: tuple[str, ...]) -> tf.Tensor:
-        """Bool [W], in the order of `names`."""
-        alike = itertools.groupby([self.rows[name] for name in names], key=lambda rows: rows.shape.as_list())
-        finite = [tf.math.is_finite(tf.stack(list(rows))) for _, rows in alike]  # together: fewer kernels on a GPU
-        return tf.concat([tf.reduce_all(each, axis=range(1, each.shape.rank)) for each in finite], axis=0)
-
-
 class AttentionView(typing.NamedTuple):
     """Attention for TensorBoard.
 
@@ -145,11 +118,10 @@ class TaskObjective(Objective, abc.ABC):
 
     def __init__(self, model: Any, config: Any):
         self.model, self.config = model, config
-        self.activations = (*model.activations, "loss")
 
     @abc.abstractmethod
     def logits(self, batch: Batch, **options: Any) -> Any:
-        """The model's outputs for a batch; options: seed, training and watch as for `XLNet.call`."""
+        """The model's outputs for a batch; options: seed and training as for `XLNet.call`."""
 
     @abc.abstractmethod
     def losses(self, logits: Any, batch: Batch) -> tf.Tensor:
@@ -172,9 +144,7 @@ class TaskObjective(Objective, abc.ABC):
 
     def __call__(self, batch: Batch, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
         """The loss of a batch; see Objective. The weight is the number of targets."""
-        watch = FiniteWatch()
-        losses = self.losses(self.logits(batch, seed=seed, training=training, watch=watch), batch)
+        losses = self.losses(self.logits(batch, seed=seed, training=training), batch)
         weight = tf.cast(batch["weight"], losses.dtype)
         total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
-        watch("loss", total)
-        return Loss(total, tf.reduce_sum(self.targets(batch, weight)), state, watch.stacked(self.activations))
+        return Loss(total, tf.reduce_sum(self.targets(batch, weight)), state)

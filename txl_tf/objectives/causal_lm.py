@@ -20,7 +20,7 @@ from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch, State
+from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch, State
 from txl_tf.ops.plain import accurate_dtype
 
 Segment = tuple[tf.Tensor, tf.Tensor]
@@ -62,7 +62,6 @@ class CausalLM(Objective):
         self.config = config.objective
         self.reach = model.config.reach
         self.lengths_vary = config.data.tgt_len_std > 0
-        self.activations = (*model.activations, "loss")
         self.penalties = tuple(name for name in _PENALTIES if getattr(self.config, name))
         if config.train.lr_by_length:
             self.usual_weight = config.data.batch_size * config.data.tgt_len
@@ -83,25 +82,23 @@ class CausalLM(Objective):
     def __call__(self, batch: Segment, state: State, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
         inputs, targets = batch
-        watch = FiniteWatch()
-        options: dict[str, Any] = {"seed": seed, "training": training, "watch": watch}
+        raw: list[tf.Tensor] = []
+        options: dict[str, Any] = {"seed": seed, "training": training, "before_dropout": raw.append}
         if self.lengths_vary:  # all lanes have the same
             options["length"] = tf.reduce_sum(tf.cast(targets[0] >= 0, tf.int32))
         if self.reach.ext_len:
             hidden, state = extended.read(self.model, inputs, state, self.reach, **options)
         else:
             hidden, state = self.model(inputs, state, **options)
-        raw = watch.newest
         first = targets.shape[1] // 2 if self.config.loss_positions == "half" else 0
         hidden, targets = (hidden[:, first:], targets[:, first:]) if first else (hidden, targets)
         nll = self.model.nll(hidden, targets)
-        watch("loss", nll)
         weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
-        states = {"activation_penalty": hidden, "slowness_penalty": raw[:, -targets.shape[1] :]}
+        states = {"activation_penalty": hidden, "slowness_penalty": raw[0][:, first:]}
         added = tuple(
             getattr(self.config, name) * _PENALTIES[name](states[name], targets >= 0) for name in self.penalties
         )
-        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations), added)
+        return Loss(tf.reduce_sum(nll), weight, state, added)
 
 
 def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:

@@ -17,7 +17,7 @@ from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch
+from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch
 from txl_tf.settings.pretraining import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
@@ -41,7 +41,6 @@ class PermutationLM(Objective):
     def __init__(self, model: XLNet, config: XLNetRunConfig):
         self.model = model
         self.config, self.bi_data = config.objective, config.data.bi_data
-        self.activations = (*model.activations, "loss")
 
     @classmethod
     def batch_spec(cls, config: XLNetRunConfig, lanes: int, training: bool) -> PermutationBatch:
@@ -55,7 +54,7 @@ class PermutationLM(Objective):
     def scores(self, batch: PermutationBatch, state: Mems, **options: Any) -> ScoredBatch:
         """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1.
 
-        options: seed, training and watch as for `XLNet.call`.
+        options: seed and training as for `XLNet.call`.
         """
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
@@ -77,11 +76,9 @@ class PermutationLM(Objective):
 
     def __call__(self, batch: PermutationBatch, state: Mems, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
-        watch = FiniteWatch()
-        targets, nll, state, _ = self.scores(batch, state, seed=seed, training=training, watch=watch)
-        watch("loss", nll)
+        targets, nll, state, _ = self.scores(batch, state, seed=seed, training=training)
         weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
-        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
+        return Loss(tf.reduce_sum(nll), weight, state)
 
 
 class PermutationScorer:

@@ -9,7 +9,7 @@ ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
 metrics.jsonl       one line per log_steps
 evaluations.jsonl   one line per evaluation during training: step, and all results of `evaluate`
-bad_steps.jsonl     one line per host loop with skipped steps: the first of them, and its values that were not finite
+bad_steps.jsonl     one line per host loop with skipped steps: the first of them
 lock.json           the process that trains, while it does
 tensorboard/        event files
 """

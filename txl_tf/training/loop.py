@@ -147,13 +147,7 @@ class Run:
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
 
         self.batches, self.host_loop = begun.batches(self.step), begun.host_loop()
-        self.bad_steps = BadSteps(
-            model_dir,
-            self.step,
-            begun.objective.activations,
-            [variable.path for variable in self.model.trainable_variables],
-            writes=own_dir == model_dir,
-        )
+        self.bad_steps = BadSteps(model_dir, self.step, writes=own_dir == model_dir)
 
         peak = config.train.peak_tflops or peak_tflops(strategy)
         peak = peak and peak * strategy.num_replicas_in_sync
@@ -253,7 +247,8 @@ class Run:
         with named_read_errors(self.corpus):
             self.state, stacked, bad = self.host_loop(self.batches, self.state, self.sums.stacked(), tf.constant(n))
         self.sums = Sums.of(stacked.numpy().tolist(), self.objective)  # waits for the device
-        self.bad_steps.record(self.step, bad)
+        if bad >= 0:
+            self.bad_steps.record(self.step + int(bad) + 1)
         self.step += n
         self._refuse_skipped(self.settings.max_bad_steps)
 

@@ -11,6 +11,7 @@ import traceback
 import typing
 from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -34,15 +35,14 @@ class Replayed(typing.NamedTuple):
     step: its number, from 1.
     loss: nats per target.
     grad_norm: of the gradients before clipping.
-    activation: the first one that is not finite; None: all are.
     variables: paths of the variables whose gradients are not finite.
-    operation: the first operation whose result is not finite, and the line that calls it; None: there is none.
+    operation: the first operation whose result is not finite, its layer and the line that calls it; None: there is
+        none.
     """
 
     step: int
     loss: float
     grad_norm: float
-    activation: str | None
     variables: list[str]
     operation: str | None
 
@@ -83,7 +83,6 @@ def replay(config: Config, corpus: Corpus, model_dir: str, step: int, progress: 
     gradients = [gradient.numpy() for gradient in found.gradients]
     with np.errstate(all="ignore"):
         squares = sum(float(np.sum(np.square(gradient, dtype=np.float64))) for gradient in gradients)
-    bad = [name for name, count in zip(objective.activations, found.bad.numpy(), strict=True) if count]
     variables = [
         variable.path
         for variable, gradient in zip(begun.model.trainable_variables, gradients, strict=True)
@@ -94,14 +93,13 @@ def replay(config: Config, corpus: Corpus, model_dir: str, step: int, progress: 
         step=step,
         loss=float(found.total) / (weight or 1.0),
         grad_norm=float(np.sqrt(squares)) / (weight or 1.0),
-        activation=bad[0] if bad else None,
         variables=variables,
         operation=first_bad_operation(lambda: loss_and_gradients(*arguments)),
     )
 
 
 def first_bad_operation(function: Callable[[], object]) -> str | None:
-    """The first operation of function() whose result is not finite, and the line of txl_tf that calls it; None: none.
+    """The first operation of function() whose result is not finite, its layer and the line of txl_tf; None: none.
 
     It runs the function operation by operation, forward and backward, and checks each result.
     """
@@ -121,4 +119,7 @@ def _describe(error: tf.errors.InvalidArgumentError) -> str:
     lines = _CALLER.findall(str(error)) or _CALLER.findall("".join(traceback.format_tb(error.__traceback__)))
     said = operation[1] if operation else one_line(error)[:200]
     where = f" called by {lines[-1][0]}:{lines[-1][1]} ({lines[-1][2]})" if lines else ""
-    return f"{said}{where}" + (f"; {one_line(values[0])}" if values else "")
+    callers = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    layers = [caller.path for caller in callers if isinstance(caller, keras.layers.Layer)]
+    within = f" in {layers[-1]}" if layers else ""
+    return f"{said}{within}{where}" + (f"; {one_line(values[0])}" if values else "")

@@ -87,24 +87,6 @@ def is_good(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
-class Finite(typing.NamedTuple):
-    """Which values of a step are finite, over all replicas.
-
-    activations: bool [W], each of the objective's `activations`.
-    variables: bool [V], the gradient of each trainable variable.
-    """
-
-    activations: tf.Tensor
-    variables: tf.Tensor
-
-
-class BadStep(typing.NamedTuple):
-    """The first skipped step of a host loop: its index in the loop, or -1 if there is none, and its Finite."""
-
-    place: tf.Tensor
-    finite: Finite
-
-
 class StepResult(typing.NamedTuple):
     """The result of `train_step`.
 
@@ -112,7 +94,6 @@ class StepResult(typing.NamedTuple):
     norm: of the gradients before clipping.
     state: this replica's state after the batch.
     overflowed: bool, whether the step was skipped only because of the loss scale.
-    finite: see Finite.
     penalties: of the objective, per target, as `loss`.
     """
 
@@ -120,7 +101,6 @@ class StepResult(typing.NamedTuple):
     norm: tf.Tensor
     state: State
     overflowed: tf.Tensor
-    finite: Finite
     penalties: tuple[tf.Tensor, ...] = ()
 
 
@@ -173,7 +153,7 @@ def train_step(
     loss = sums.total / weight
     good, overflowed = is_good(loss, norm), tf.constant(False)
     if optimizer.loss_scale:
-        overflowed = optimizer.loss_scale.overflowed(loss, sums.bad < 0.5, norm)
+        overflowed = optimizer.loss_scale.overflowed(loss, norm)
         optimizer.loss_scale.update(good, overflowed)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
     part = None if objective.usual_weight is None else weight / objective.usual_weight
@@ -183,21 +163,18 @@ def train_step(
     first_state = objective.initial_state(lanes)
     state = tf.nest.map_structure(lambda new, first: tf.where(good | overflowed, new, first), new_state, first_state)
     penalties = tuple(penalty / weight for penalty in sums.penalties)
-    finite = Finite(sums.bad < 0.5, tf.math.is_finite(squares))
-    return StepResult(loss, norm, state, overflowed, finite, penalties)
+    return StepResult(loss, norm, state, overflowed, penalties)
 
 
 class LossSums(typing.NamedTuple):
     """Sums over the lanes that were read.
 
     total, weight, penalties: of the objective's Loss.
-    bad: float [W], for each of the objective's activations the number of groups of lanes where it was not finite.
     gradients: of the total and the penalties, for each trainable variable.
     """
 
     total: tf.Tensor
     weight: tf.Tensor
-    bad: tf.Tensor
     gradients: list[tf.Tensor]
     penalties: tuple[tf.Tensor, ...] = ()
 
@@ -238,9 +215,9 @@ def loss_and_gradients(
         if factor is not None:  # in the dtype of the weights
             gradients = [gradient / tf.cast(factor, gradient.dtype) for gradient in gradients]
         dtype = variables[0].dtype
-        total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
+        total, weight = (tf.cast(value, dtype) for value in (loss.total, loss.weight))
         penalties = tuple(tf.cast(penalty, dtype) for penalty in loss.penalties)
-        return LossSums(total, weight, bad, gradients, penalties), loss.state
+        return LossSums(total, weight, gradients, penalties), loss.state
 
     if groups == 1:
         return read_group(0, batch, state)
@@ -261,7 +238,6 @@ def loss_and_gradients(
     zeros = LossSums(
         tf.zeros([], dtype),
         tf.zeros([], dtype),
-        tf.zeros([len(objective.activations)], dtype),
         [tf.zeros(variable.shape, variable.dtype) for variable in variables],
         tuple(tf.zeros([], dtype) for _ in objective.penalties),
     )
@@ -271,7 +247,7 @@ def loss_and_gradients(
     return sums, tf.nest.pack_sequence_as(state, new)
 
 
-HostLoop = Callable[..., tuple[State, tf.Tensor, BadStep]]
+HostLoop = Callable[..., tuple[State, tf.Tensor, tf.Tensor]]
 
 
 def make_host_loop(
@@ -283,8 +259,8 @@ def make_host_loop(
 ) -> HostLoop:
     """Returns a function that runs n steps in one call, with the state as per-replica values.
 
-    It is loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums, `bad` the loop's first
-    BadStep, and n is an int tensor, so that other counts do not retrace.
+    It is loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums. `bad` is the loop's first
+    skipped step, counted from 0, or -1 if there is none. n is an int tensor, so that other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
 
@@ -299,21 +275,19 @@ def make_host_loop(
         return strategy.experimental_local_results(value)[0]  # the value is the same on every replica
 
     @tf.function(autograph=False)  # nothing here needs autograph, which slows tracing
-    def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
-        def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: BadStep) -> tuple:
+    def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, tf.Tensor]:
+        def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: tf.Tensor) -> tuple:
             result = run(strategy, replica_step, args=(iterator.get_next(), state))
             whole = tf.nest.map_structure(first_of, result._replace(state=()))
             loss, norm, *penalties = (
                 tf.cast(value, sums.dtype) for value in (whole.loss, whole.norm, *whole.penalties)
             )
-            is_first = (bad.place < 0) & ~is_good(loss, norm) & ~whole.overflowed
-            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, whole.finite), bad)
+            bad = tf.where((bad < 0) & ~is_good(loss, norm) & ~whole.overflowed, i, bad)
             summed = Sums.of(tf.unstack(sums), objective).with_step(loss, norm, whole.overflowed, penalties)
             sums = summed.stacked()
             return i + 1, result.state, sums, bad
 
-        finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))
-        start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
+        start = (tf.constant(0), state, sums, tf.constant(-1))
         return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
     return without_leftovers(host_loop) if compiled else host_loop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -10,7 +12,7 @@ from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropou
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.masks import visible_keys, without_padding
 from txl_tf.layers.memory_attention import PositionDropout
-from txl_tf.models.decoder import Decoder, Look, Watch
+from txl_tf.models.decoder import Decoder, Look
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.ops.int8 import round_table, round_variable
@@ -66,10 +68,10 @@ class TransformerXL(Decoder):
         reach: Reach | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
-        watch: Watch | None = None,
         look: Look | None = None,
         seen: tf.Tensor | None = None,
         length: tf.Tensor | None = None,
+        before_dropout: Callable[[tf.Tensor], None] | None = None,
     ) -> tuple[tf.Tensor, Mems]:
         """Reads a segment with the memory of earlier segments: hidden [B, T, D], for `nll` or `log_prob`, and new Mems.
 
@@ -81,12 +83,13 @@ class TransformerXL(Decoder):
             reach: a Reach; None: the config's. Its mem_len is that of `mems`.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
-            watch, look: as for `read_segment`.
+            look: as for `read_segment`.
             seen: int32 [B], if the first E tokens are the extended context (`reach.ext_len`): how many of them belong
                 to the text, the newest ones; the others are padding. The memory then ends before these E tokens. None:
                 there is no extended context.
             length: int32 scalar, how many of the other tokens belong to the text. The rest is padding, which no token
                 sees and no memory holds. None: all.
+            before_dropout: called with the hidden states as they are before the last dropout.
 
         Raises:
             ValueError: tokens or mems of another shape.
@@ -117,12 +120,13 @@ class TransformerXL(Decoder):
             seeds=layer_seeds,
             training=training,
             remembered=remembered,
-            watch=watch,
             look=look,
             attention_mask=mask,
         )
         new_mems = Mems(new_states, tf.minimum(mems.length + moved, m_len))
         hidden = hidden if seen is None else hidden[:, reach.ext_len :]
+        if before_dropout is not None:
+            before_dropout(hidden)
         return dropout(hidden, rates.output, output_seed, shared_axis), new_mems
 
     def attention_probabilities(self, tokens: tf.Tensor, mems: Mems, reach: Reach | None = None) -> tf.Tensor:

@@ -13,7 +13,7 @@ from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.masks import empty_slots, stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import Streams
-from txl_tf.models.decoder import Decoder, Look, Watch
+from txl_tf.models.decoder import Decoder, Look
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
 
@@ -73,7 +73,6 @@ class XLNet(Decoder):
         backward: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
-        watch: Watch | None = None,
         look: Look | None = None,
     ) -> tuple[tf.Tensor | None, tf.Tensor | None, Mems]:
         """Reads a segment with its memory.
@@ -96,7 +95,7 @@ class XLNet(Decoder):
             backward: bool [B], whether a lane's text runs backward; None: none does.
             seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
                 each lane has its own.
-            watch, look: as for `read_segment`. The tensors have T + P rows: the content stream's, the query stream's.
+            look: as for `read_segment`. The tensors have T + P rows: the content stream's, the query stream's.
 
         Returns:
             The content stream [B, T, D], [B, 1, D] with `last_only`, or None with `query_only`; the query stream
@@ -134,7 +133,6 @@ class XLNet(Decoder):
             seeds=layer_seeds,
             training=training,
             remembered=remembered,
-            watch=watch,
             look=look,
             attention_mask=content_mask,
         )

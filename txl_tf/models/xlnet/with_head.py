@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
-from txl_tf.models.decoder import Configured, Watch
+from txl_tf.models.decoder import Configured
 from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
@@ -35,7 +35,6 @@ class Texts(NamedTuple):
     padding: tf.Tensor | None
     seed: Seeds
     training: bool
-    watch: Watch | None
     segment_len: int | None = None
 
     @property
@@ -70,7 +69,7 @@ class XLNetWithHead(Configured):
         """
         if texts.at_once == texts.tokens.shape[1]:
             inputs = {"segments": texts.segments, "padding": texts.padding, "last_only": last_only}
-            return self.body(texts.tokens, **inputs, seed=texts.seed, training=texts.training, watch=texts.watch)[0]
+            return self.body(texts.tokens, **inputs, seed=texts.seed, training=texts.training)[0]
         if texts.segments is None or texts.padding is None:
             raise ValueError("texts that are read in segments need their segment ids and their padding")
         return in_segments(texts)
@@ -81,7 +80,7 @@ class XLNetWithHead(Configured):
         The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
         so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
         has the same hidden states as without memory. Memory is of segment 0, so tokens of other segments should all be
-        among the last T. `watch` sees the last segment.
+        among the last T.
 
         Raises:
             ValueError: the length is not a multiple of T, or the model forgets tokens or attends to empty slots.
@@ -93,19 +92,19 @@ class XLNetWithHead(Configured):
             (0, mems),
             maximum_iterations=count - 1,
         )
-        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), texts.watch)[0]
+        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems))[0]
 
     def hidden_of_segments(self, texts: Texts) -> tf.Tensor:
         """As `hidden_of_last`, of all tokens: [B, S T, D]. A segment's gradient does not flow into those before it."""
         read, mems, count = self._segment_reader(texts)
         found = []
         for i in range(count):
-            hidden, mems = read(i, mems, texts.watch if i == count - 1 else None)
+            hidden, mems = read(i, mems)
             found.append(hidden)
         return tf.concat(found, axis=1)
 
     def _segment_reader(self, texts: Texts) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
-        """A function (number of a segment, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
+        """A function (number of a segment, Mems) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
         segment_len = texts.at_once
         count, rest = divmod(texts.tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
@@ -115,7 +114,7 @@ class XLNetWithHead(Configured):
             )
         shared, lanes = ([None] * count if each is None else tf.stack(split_seed(each, count)) for each in texts.seed)
 
-        def read(i: int | tf.Tensor, mems: Mems, watch: Watch | None = None) -> tuple[tf.Tensor, Mems]:
+        def read(i: int | tf.Tensor, mems: Mems) -> tuple[tf.Tensor, Mems]:
             def cut(tensor: tf.Tensor) -> tf.Tensor:
                 return tf.gather(tf.reshape(tensor, [-1, count, segment_len]), i, axis=1)
 
@@ -127,18 +126,12 @@ class XLNetWithHead(Configured):
                 padding=~there,
                 seed=Seeds(None if shared[0] is None else shared[i], None if lanes[0] is None else lanes[i]),
                 training=texts.training,
-                watch=watch,
             )
             known = mems.length + tf.reduce_sum(tf.cast(there, tf.int32), axis=1)
             return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
 
         m_len = min(self.config.mem_len, (count - 1) * segment_len)
         return read, self.body.initial_mems(tf.shape(texts.tokens)[0], m_len), count
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """The names that are passed to `watch`, in order."""
-        return self.body.activations
 
 
 class XLNetWithOutputs(XLNetWithHead):
@@ -152,11 +145,10 @@ class XLNetWithOutputs(XLNetWithHead):
         padding: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
-        watch: Watch | None = None,
         segment_len: int | None = None,
     ) -> tf.Tensor:
         """The outputs, in the dtype of the weights. The arguments are those of `Texts`; lanes are examples."""
-        return self.outputs_for(Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len))
+        return self.outputs_for(Texts(tokens, segments, padding, Seeds.of(seed), training, segment_len))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -191,7 +183,7 @@ class XLNetWithLogits(XLNetWithOutputs):
         seeds = texts.seed
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(Texts(tokens, segments, padding, seeds, texts.training, texts.watch))
+        logits = self._logits(Texts(tokens, segments, padding, seeds, texts.training))
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
     def _logits(self, texts: Texts) -> tf.Tensor:
@@ -262,10 +254,9 @@ class XLNetWithAnswers(XLNetWithHead):
         padding: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
-        watch: Watch | None = None,
     ) -> AnswerLogits:
         """All logits for tokens [B, T], given the true start; arguments as for `AnswerSpan.call` and `XLNet.call`."""
         body_seeds, head_seeds = Seeds.of(seed).split(2)
-        inputs = {"segments": segments, "padding": padding, "watch": watch}
+        inputs = {"segments": segments, "padding": padding}
         hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training)
         return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)

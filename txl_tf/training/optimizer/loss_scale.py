@@ -31,14 +31,12 @@ class LossScale:
         """
         return self.scale / tf.cast(tf.where(tf.equal(weight, 0), tf.ones_like(weight), weight), tf.float32)
 
-    def overflowed(self, loss: tf.Tensor, activations: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
+    def overflowed(self, loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
         """Whether a step's gradients are not finite because of the scale: bool.
 
-        Otherwise the step is bad: the forward pass has values that are not finite, too (`activations`, bool [W], are
-        true where they are finite), or the scale is at its minimum.
+        Otherwise the step is bad: the loss is not finite either, or the scale is at its minimum.
         """
-        forward = tf.math.is_finite(loss) & tf.reduce_all(activations)
-        return forward & ~tf.math.is_finite(norm) & (self.scale > LEAST)
+        return tf.math.is_finite(loss) & ~tf.math.is_finite(norm) & (self.scale > LEAST)
 
     def update(self, good: tf.Tensor, overflowed: tf.Tensor) -> None:
         """Changes the scale after a step; runs inside `strategy.run`."""
