@@ -5,6 +5,7 @@ import os
 import time
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -28,6 +29,29 @@ def test_variables_without_initial_values_take_no_memory_and_can_be_assigned():
     small.kernel.assign([[1, 2, 3], [4, 5, 6]])
     small.bias.assign([0, 0, 1])
     assert small(tf.constant([[1.0, 1.0]])).numpy().tolist() == [[5, 7, 10]]
+
+
+def test_variables_get_their_values_at_the_end():
+    def make(size):
+        return keras.layers.Dense(size, kernel_initializer=keras.initializers.RandomNormal(seed=3))
+
+    plain, later = make(3), make(3)
+    plain.build([None, 2])
+    with host_memory.values_at_the_end():
+        later.build([None, 2])
+        assert later.kernel.shape == (2, 3)
+    np.testing.assert_array_equal(later.kernel, plain.kernel)
+    assert later(tf.constant([[1.0, 1.0]])).shape == (1, 3)
+
+
+def test_variables_of_a_refused_model_never_take_memory():
+    before = resident()
+    with pytest.raises(ValueError, match="too large"), host_memory.values_at_the_end():
+        keras.layers.Dense(2**15).build([None, 2**15])  # 4 GiB
+        raise ValueError("too large")
+    with host_memory.values_at_the_end():  # at its end Keras makes all that it has not made yet
+        keras.layers.Dense(2).build([None, 2])
+    assert resident() - before < 2**30
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="malloc gives nothing back here")

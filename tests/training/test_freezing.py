@@ -15,7 +15,7 @@ from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
 from txl_tf.runs.checkpoints import checkpoint_reader
 from txl_tf.runs.model_dir import load_trained
-from txl_tf.runs.parameters import frozen_paths
+from txl_tf.runs.parameters import freeze, frozen_paths
 from txl_tf.training.beginning import Beginning
 from txl_tf.training.loop import train
 from txl_tf.training.needs import require_memory
@@ -136,7 +136,10 @@ def test_memory_is_counted_without_what_frozen_weights_do_not_need(monkeypatch):
     def needed(names):
         found = {}
         monkeypatch.setattr(host_memory, "require", found.update)
-        require_memory(change(FROZEN, train={"freeze": names}), tf.distribute.OneDeviceStrategy("/cpu:0"))
+        model = families.make_model(FROZEN)
+        freeze(model, names)
+        objective = families.training_of(FROZEN).objective(model, FROZEN)
+        require_memory(FROZEN, tf.distribute.OneDeviceStrategy("/cpu:0"), objective)
         return next(iter(found.values()))
 
     model = families.make_model(FROZEN)

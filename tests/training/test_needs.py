@@ -17,10 +17,11 @@ def test_bytes_are_those_of_the_model(preset, n_layer, monkeypatch):
     monkeypatch.setattr(host_memory, "require", found.update)
     config = families.presets()[preset].config
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layer=n_layer))
-    require_memory(config, tf.distribute.OneDeviceStrategy("/cpu:0"))
-
     model = families.make_model(config)
-    state = families.training_of(config).objective(model, config).initial_state(config.data.batch_size)
+    objective = families.training_of(config).objective(model, config)
+    require_memory(config, tf.distribute.OneDeviceStrategy("/cpu:0"), objective)
+
+    state = objective.initial_state(config.data.batch_size)
     weights, mems = (
         sum(tensor.numpy().nbytes for tensor in tensors) for tensors in (model.variables, tf.nest.flatten(state))
     )

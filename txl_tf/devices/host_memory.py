@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from txl_tf.errors import InputError
@@ -80,6 +81,27 @@ def without_initial_values() -> Iterator[None]:
 
     with tf.variable_creator_scope(create):
         yield
+
+
+@contextlib.contextmanager
+def values_at_the_end() -> Iterator[None]:
+    """While this lasts, Keras makes variables without values, which take no memory; at its end they get their values.
+
+    If an error ends it, they get none, and cannot be used.
+    """
+    try:
+        with keras.StatelessScope(initialize_variables=False) as scope:
+            yield
+            scope.initialize_variables = True
+    except Exception:
+
+        def create(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+            return next_creator(**kwargs | {"initial_value": 0})
+
+        # Keras makes them at the end of its next such scope: now, as small as possible.
+        with tf.variable_creator_scope(create), keras.StatelessScope():
+            pass
+        raise
 
 
 class _Allocated(ctypes.Structure):

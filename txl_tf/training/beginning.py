@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.devices import distribute
+from txl_tf.devices import distribute, host_memory
 from txl_tf.objectives.base import State
 from txl_tf.runs.parameters import count_layers, freeze
 from txl_tf.settings.run import Config, TrainConfig
@@ -28,6 +28,7 @@ class Beginning:
         batch_size: the data's number of lanes.
         strategy: from `distribute.make_strategy`; None: no devices, for a step that is only lowered to a program.
         replicas: their number; None: the strategy's.
+        check: called with the objective, before the model's weights take memory; may raise to refuse the run.
     """
 
     def __init__(
@@ -38,14 +39,18 @@ class Beginning:
         batch_size: int,
         strategy: tf.distribute.Strategy | None = None,
         replicas: int | None = None,
+        check: Callable[[Any], None] | None = None,
     ):
         self.settings, self.data, self._batch_size = settings, data, batch_size
         self._strategy = strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
             keras.utils.set_random_seed(settings.seed)
-            self.objective = make_objective()
-            self.model: keras.Model = self.objective.model
-            freeze(self.model, settings.freeze)
+            with host_memory.values_at_the_end():
+                self.objective = make_objective()
+                self.model: keras.Model = self.objective.model
+                freeze(self.model, settings.freeze)
+                if check:
+                    check(self.objective)
             variables = self.model.trainable_variables
             n_layer = count_layers(variable.path for variable in self.model.variables)
             self.optimizer = Adam(settings, variables, replicas, self.model.compute_dtype, n_layer)
@@ -53,7 +58,7 @@ class Beginning:
 
     @classmethod
     def of(cls, config: Config, data: Any, strategy: tf.distribute.Strategy | None = None, **given: Any) -> Beginning:
-        """The beginning of a Config's run; data: of `Training.training_data`, or None; given: batch_size, replicas."""
+        """The beginning of a Config's run; data: of `Training.training_data`, or None; given: further arguments."""
 
         def make_objective() -> Any:
             return families.training_of(config).objective(families.make_model(config), config)

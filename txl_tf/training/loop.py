@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -116,14 +117,13 @@ class Run:
                 f"vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
                 f"{corpus.vocabulary.vocab_size:,} tokens"
             )
-        require_memory(config, strategy)
         distribute.require_dtype(strategy, config.model.dtype)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
         self.data = task.training_data(corpus, config)
-        begun = Beginning.of(config, self.data, strategy)
+        begun = Beginning.of(config, self.data, strategy, check=functools.partial(require_memory, config, strategy))
         self.model, self.average = begun.model, begun.average
         self.optimizer = optimizer = begun.optimizer
         self.objective = begun.objective

@@ -5,29 +5,26 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from txl_tf import families
 from txl_tf.devices import distribute, host_memory
-from txl_tf.runs.parameters import freeze
 from txl_tf.settings.run import Config
 
 
-def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
+def require_memory(config: Config, strategy: tf.distribute.Strategy, objective: Any) -> None:
     """Raises InputError if there is too little memory for the weights, their gradients and moments, and the state.
 
-    Does not count activations. Checks only CPUs: the memory of other devices is not known here.
+    Does not count activations. Checks only CPUs: the memory of other devices is not known here. The weights of the
+    objective's model need no values yet.
     """
     if not distribute.on_cpu(strategy):
         return
-    with tf.Graph().as_default():  # allocates nothing: only the shapes matter
-        model = families.make_model(config)
-        objective = families.training_of(config).objective(model, config)
-        mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
-        freeze(model, config.train.freeze)
-        trained, whole = map(_bytes_of, (model.trainable_variables, model.variables))
+    model = objective.model
+    mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
+    trained, whole = map(_bytes_of, (model.trainable_variables, model.variables))
     # A trained weight has a gradient and two moments, and perhaps an average, on each replica or sharded over all.
     # A sharded weight is also gathered in every step.
     owners = strategy.num_replicas_in_sync if config.train.shard_optimizer else 1
