@@ -4,8 +4,8 @@ r"""Measures the speed of evaluation and generation beside other implementations
 
 The workload, in one of the sizes below: float32, the same weights everywhere; generation has one text and takes the
 most likely token. Every round of evaluation reads the same text, starting with an empty memory, and all must get the
-same loss. `ours_bfloat16` is mixed bfloat16. A long evaluation takes the faster way, by XLA or by TensorFlow's own
-kernels; the other way is `ours_without_xla`, or in bfloat16 `ours_bfloat16_in_xla`.
+same loss. `ours_bfloat16` is mixed bfloat16. XLA compiles both; `ours_without_xla` and `ours_bfloat16_without_xla`
+evaluate with TensorFlow's own kernels (`evaluate.py --nojit_compile`).
 
 bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
@@ -55,8 +55,8 @@ def text(length=T):
     return np.stack([lanes[:, i : i + length + 1] for i in range(0, SEGMENTS * T, length)])
 
 
-def ours(dtype="float32", compiled=None):
-    """The tasks of txl_tf; compiled: whether XLA compiles evaluation. None: as at the start of an evaluation."""
+def ours(dtype="float32", compiled=True):
+    """The tasks of txl_tf; compiled: whether XLA compiles evaluation."""
     import tensorflow as tf
 
     from txl_tf.devices import distribute
@@ -70,7 +70,6 @@ def ours(dtype="float32", compiled=None):
     config = TransformerXLRunConfig(model.config, eval=EvalConfig(tgt_len=T))
     at_once = segments_at_once(config)
     scorer = CausalScorer(model, config.eval, reach, segments=at_once)
-    compiled = distribute.compiles(strategy, model.compute_dtype) if compiled is None else compiled
     score_steps = make_score_steps(strategy, scorer, compiled)
     segments = text(at_once * T)
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
@@ -115,8 +114,8 @@ def ours_without_xla():
     return {"evaluate": ours(compiled=False)["evaluate"]}
 
 
-def ours_bfloat16_in_xla():
-    return {"evaluate": ours("mixed_bfloat16", compiled=True)["evaluate"]}
+def ours_bfloat16_without_xla():
+    return {"evaluate": ours("mixed_bfloat16", compiled=False)["evaluate"]}
 
 
 def huggingface():
@@ -285,7 +284,8 @@ def _rounded(values, digits):
 
 if __name__ == "__main__":
     own = {
-        function.__name__: function for function in (ours, ours_without_xla, ours_bfloat16, ours_bfloat16_in_xla, limit)
+        function.__name__: function
+        for function in (ours, ours_without_xla, ours_bfloat16, ours_bfloat16_without_xla, limit)
     }
     others = {"huggingface": huggingface, "tf_models": tf_models}
     sys.exit(side_by_side.run(__doc__, own, others, report, NAMED))

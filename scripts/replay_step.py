@@ -1,4 +1,4 @@
-"""Runs one training step again, from the checkpoint before it, and finds the first value that was not finite.
+"""Runs one training step again, from the checkpoint before it, and finds the first operation that was not finite.
 
     python scripts/replay_step.py --model_dir=runs/demo --step=1234
 

@@ -118,7 +118,7 @@ def test_an_overflow_keeps_the_memory_and_changes_nothing_else(corpus, request, 
     loop, batches = begun.host_loop(), begun.batches(0)
     state, sums, bad = loop(batches, begun.initial_state(), begun.first_sums().stacked(), tf.constant(1))
     _, _, skipped, in_a_row, overflows = sums.numpy()
-    assert (skipped, in_a_row, overflows) == (0, 0, 1) and int(bad.place) == -1
+    assert (skipped, in_a_row, overflows) == (0, 0, 1) and int(bad) == -1
     assert begun.optimizer.loss_scale.scale.numpy() == 2.0**23 and begun.optimizer.iterations.numpy() == 1
     for mine, theirs in zip(begun.model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(mine, theirs)
