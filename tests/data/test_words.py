@@ -27,31 +27,21 @@ def tokens(text):
 )
 def test_tokens_are_those_of_str_split(text):
     numbers = words.WordNumbers()
-    ((key, ids),) = words.number_blocks([("k", text.encode())], numbers)
-    assert key == "k"
-    names = ["<end>" if word == b"\n" else word.decode() for word in numbers.words]
-    assert [names[i] for i in ids] == tokens(text)
+    ids = numbers.of(text)
+    names = ["<end>" if word == "\n" else word for word in numbers]
+    assert ids.dtype == np.int32 and [names[i] for i in ids] == tokens(text)
     assert list(dict.fromkeys(tokens(text))) == names  # numbered as they appear
 
 
-def test_many_blocks_with_many_words(rng):
-    """More words than the first table holds, in blocks that are under way at the same time."""
-    draws = rng.zipf(1.1, size=(30, 20_000)) % 60_000
-    blocks = [" ".join(f"w{number:x}" * (1 + number % 3) for number in block).encode() for block in draws]
+def test_a_word_keeps_its_number_in_later_blocks(rng):
+    draws = rng.zipf(1.1, size=(30, 2_000)) % 6_000
+    blocks = [" ".join(f"w{number:x}" * (1 + number % 3) for number in block) for block in draws]
     numbers = words.WordNumbers()
-    ids = np.concatenate([ids for _, ids in words.number_blocks(enumerate(blocks), numbers)])
-    text = b" ".join(blocks).split()
-    assert len(numbers.words) == len(set(text)) > 20_000
-    assert numbers.words == list(dict.fromkeys(text))
-    assert [numbers.words[i] for i in ids] == text
-
-
-def test_one_block_with_more_words_than_the_table_holds():
-    block = " ".join(f"{number:x}" for number in range(300_000)).encode()
-    numbers = words.WordNumbers()
-    ((_, ids),) = words.number_blocks([(0, block)], numbers)
-    np.testing.assert_array_equal(ids, np.arange(300_000))
-    np.testing.assert_array_equal(numbers.look_up(words.split_words(block)[3]), ids)
+    ids = np.concatenate([numbers.of(block) for block in blocks])
+    text = " ".join(blocks).split()
+    found = list(numbers)
+    assert found == list(dict.fromkeys(text))
+    assert [found[i] for i in ids] == text
 
 
 def test_in_order_is_lazy_and_keeps_order():

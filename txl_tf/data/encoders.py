@@ -141,18 +141,18 @@ class Words(TokenKind):
         """The words that every vocabulary has: the line's end and the unknown word."""
         return self._options["line_end"], self._options["unknown"]
 
-    def cleaned(self, block: bytes) -> bytes:
-        """The block, in lower case if the vocabulary is."""
-        return block.decode().lower().encode() if self._options["lower_case"] else block
+    def cleaned(self, block: bytes) -> str:
+        """The text of a block, in lower case if the vocabulary is."""
+        return block.decode().lower() if self._options["lower_case"] else block.decode()
 
-    def count(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
+    def count(self, block: bytes) -> tuple[list[str], np.ndarray]:
         seen, numbered = self._numbered(block)
         return seen, np.bincount(numbered, minlength=len(seen))
 
-    def vocabulary(self, text: TextSource, seen: Sequence[bytes], totals: np.ndarray) -> WordVocabulary:
+    def vocabulary(self, text: TextSource, seen: Sequence[str], totals: np.ndarray) -> WordVocabulary:
         word_list = self._word_list
         if word_list is None:
-            names = (seen[number].decode() for number in most_common(totals, self.min_count) if seen[number] != b"\n")
+            names = (seen[number] for number in most_common(totals, self.min_count) if seen[number] != "\n")
             word_list = list(dict.fromkeys([*self._first, *names]))
             if self._options["unknown"] not in word_list:
                 word_list.append(self._options["unknown"])
@@ -162,11 +162,11 @@ class Words(TokenKind):
         seen, numbered = self._numbered(block)
         return self.tokens(numbered, *self.ids_of(vocabulary, seen))
 
-    def ids_of(self, vocabulary: Vocabulary, seen: Sequence[bytes]) -> tuple[np.ndarray, int]:
+    def ids_of(self, vocabulary: Vocabulary, seen: Sequence[str]) -> tuple[np.ndarray, int]:
         """Ids of numbered words, int32 [n], and the number of the newline (-1: there is none)."""
         assert isinstance(vocabulary, WordVocabulary)
-        id_of = vocabulary.ids([word.decode() for word in seen])
-        newline = seen.index(b"\n") if b"\n" in seen else -1
+        id_of = vocabulary.ids(seen)
+        newline = seen.index("\n") if "\n" in seen else -1
         if newline >= 0:
             id_of[newline] = vocabulary.start_token
         return id_of, newline
@@ -176,12 +176,11 @@ class Words(TokenKind):
         tokens = id_of[numbered]
         return _mark_both_ends(tokens, numbered == newline) if self._options["both_ends"] else tokens
 
-    def _numbered(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
+    def _numbered(self, block: bytes) -> tuple[list[str], np.ndarray]:
         """The different words of a block, and the number of each of its words, int32 [n]."""
         numbers = words.WordNumbers()
-        found = words.split_words(self.cleaned(block))
-        numbered = numbers.number(*found, numbers.look_up(found[3]))
-        return numbers.words, numbered
+        numbered = numbers.of(self.cleaned(block))
+        return list(numbers), numbered
 
 
 class Subwords(TokenKind):
@@ -215,14 +214,13 @@ class Subwords(TokenKind):
         if self._vocab_size is None:
             raise ValueError("give either the model or its vocab_size")
         numbers, counts, tokens, read = words.WordNumbers(), words.Counts(), 0, 0
-        training = ((len(block), block) for split, block in text.blocks() if split == "train")
-        for block_size, ids in words.number_blocks(training, numbers):
+        for block in (block for split, block in text.blocks() if split == "train"):
+            ids = numbers.of(block.decode())
             counts.add(ids)
-            tokens, read = tokens + len(ids), read + block_size
+            tokens, read = tokens + len(ids), read + len(block)
             if tokens > _TRAINING_WORDS:
                 break
-        counted = counts.up_to(len(numbers.words))
-        found = {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)}
+        found = dict(zip(numbers, counts.up_to(len(numbers)).tolist(), strict=True))
         model, share = train(found, self._vocab_size)
         first = f"the first {tokens - found.get(chr(10), 0):,} words ({read:,} bytes)"
         rare = f", without its rarest words ({100 * (1 - share):.1f} %)" if share < 1 else ""

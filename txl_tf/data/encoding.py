@@ -48,12 +48,12 @@ def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, 
     """`encode`, reading the text only once: words get provisional numbers before the vocabulary is known."""
     numbers, counts = words.WordNumbers(), words.Counts()
     spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
-    blocks = ((split, encoder.cleaned(block)) for split, block in text.blocks(**encoder.reading))
-    for split, ids in words.number_blocks(blocks, numbers):
+    for split, block in text.blocks(**encoder.reading):
+        ids = numbers.of(encoder.cleaned(block))
         if split in encoder.counted:
             counts.add(ids)
         spools[split].add(ids)
-    seen = numbers.words
+    seen = list(numbers)
     del numbers  # frees memory: there may be millions of words
     vocabulary = encoder.vocabulary(text, seen, counts.up_to(len(seen)))
     id_of, newline = encoder.ids_of(vocabulary, seen)

@@ -240,7 +240,7 @@ def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def _symbol_row(item: tuple[Any, tuple[int, ...]]) -> tuple[Any, ...]:
     symbol, value = item
-    return "symbol", symbol.decode() if isinstance(symbol, bytes) else symbol, *value
+    return "symbol", symbol, *value
 
 
 def _symbols_in_order(job: Job, run: Callable[..., list[Any]]) -> tuple[list[Any], np.ndarray]:
@@ -255,7 +255,7 @@ def _symbols_in_order(job: Job, run: Callable[..., list[Any]]) -> tuple[list[Any
     for symbol, count, *places in (row[1:] for row in rows if row[0] == "symbol"):
         by_split = [(split, place) for split, place in zip(SPLITS, places, strict=True) if place != _NOWHERE]
         first = min((int(order[split][place >> 32]), place) for split, place in by_split)
-        found.append((first, symbol.encode() if isinstance(symbol, str) else symbol, count))
+        found.append((first, symbol, count))
     found.sort(key=lambda item: item[0])
     return [symbol for _, symbol, _ in found], np.array([count for _, _, count in found], np.int64)
 
