@@ -142,12 +142,12 @@ class Decoder(Configured):
             inputs: further arguments for all layers.
         """
         run, new_states = self._way_to_run(training, look), []
-        for i in range(len(self.decoder_layers)):
-            new_states.append(shift_in(mems.hidden[i], hidden, remembered))
+        for i, memory in enumerate(mems.hidden):
+            new_states.append(shift_in(memory, hidden, remembered))
             own = {"positions": positions[i], "seed": seeds[i], "biases": self.shared_biases, "training": training}
             if look is not None:
                 own["look"] = functools.partial(look, i)
-            hidden = run(i, hidden, mems.hidden[i], **own, **inputs)
+            hidden = run(i, hidden, memory, **own, **inputs)
         return hidden, tuple(new_states)
 
     def _way_to_run(self, training: bool, look: Look | None) -> Callable[..., tf.Tensor]:
