@@ -211,14 +211,12 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
-    run_scores = host_memory.without_leftovers(run) if compiled else run
-
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> ScoredBatch:
         if in_place:
             state = tf.nest.map_structure(
                 lambda part: part if isinstance(part, tf.Variable) else tf.Variable(part, trainable=False), state
             )
-        (nll, targets, *bins), new = run_scores(iterator, state, n)
+        (nll, targets, *bins), new = run(iterator, state, n)
         return ScoredBatch(
             targets.numpy(), nll.numpy(), state if in_place else new, tuple(part.numpy() for part in bins)
         )

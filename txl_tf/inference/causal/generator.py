@@ -23,7 +23,6 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.devices.distribute import has_xla
-from txl_tf.devices.host_memory import without_leftovers
 from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
@@ -112,7 +111,6 @@ class Generator(tf.Module):
         signature = [draft, chunk, count, Choice.spec()]
         self.decode_texts = compiled(self.decode_texts, input_signature=signature)
         self.decode_rows = compiled(self.decode_rows)
-        self._decode_rows = without_leftovers(self.decode_rows)
         self.read = plain(self.read, input_signature=[ids, cache])
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
         self.score = plain(self.score, input_signature=[ids, rows, count])
@@ -305,7 +303,7 @@ class Generator(tf.Module):
         """`decode` for a few texts, with weights for single rows."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
         rows = typing.cast(RowWeights, self.rows).value()  # outside of the compiled program: it is slow to compile
-        return self._decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)
+        return self.decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)
 
     def decode_rows(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, rows: Rows
