@@ -21,7 +21,7 @@ FEATURES = {
     "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
     "tags": {"feature": {"names": ["O", "B-PER"], "_type": "ClassLabel"}, "_type": "Sequence"},
     "old": [{"names": ["x", "y"], "_type": "ClassLabel"}],
-    "answers": {"feature": {"kind": {"names": ["a", "b"], "_type": "ClassLabel"}}, "_type": "Sequence"},
+    "answers": {"feature": {"kind": {"dtype": "string", "_type": "Value"}}, "_type": "Sequence"},
 }
 META = {b"huggingface": json.dumps({"info": {"features": FEATURES}}).encode()}
 ROWS = [
@@ -37,7 +37,7 @@ def table():
         "label": pa.array([1, -1, 0], pa.int64()),
         "tags": pa.array([[0, 1], None, []], pa.list_(pa.int64())),
         "old": pa.array([[1], [], None], pa.list_(pa.int64())),
-        "answers": pa.array([{"kind": [1, 0]}, {"kind": []}, None]),
+        "answers": pa.array([{"kind": ["b", "a"]}, {"kind": []}, None]),
         "n": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("-2.00")]),
     }
     return pa.table(columns).replace_schema_metadata(META)

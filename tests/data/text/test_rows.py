@@ -9,7 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from txl_tf.data.prepare import prepare
-from txl_tf.data.text import corpora, sources
+from txl_tf.data.tables.arrow import Groups
+from txl_tf.data.text import corpora, rows, sources
 from txl_tf.errors import InputError
 
 NAMES = {"train": "train", "valid": "validation", "test": "test"}
@@ -96,19 +97,19 @@ def test_the_hub_is_the_second_source(tmp_path, monkeypatch):
 
 def test_a_row_is_a_document(tmp_path):
     """Also with empty lines inside; the splits are said by names, or drawn for each row, however rows are grouped."""
-    rows = [f"row {i}\n\n\nends here\n" if i % 9 else None for i in range(300)]
-    source = write(tmp_path / "named", lambda split: rows)
+    texts = [f"row {i}\n\n\nends here\n" if i % 9 else None for i in range(300)]
+    source = write(tmp_path / "named", lambda split: texts)
     text = sources.text_files(source)
     found = dict.fromkeys(NAMES, b"")
     for split, block in text.blocks(marked=True):
         found[split] += block
-    wanted = b"".join(row.strip("\n").encode() + b"\n\n\xff" for row in rows if row)
+    wanted = b"".join(row.strip("\n").encode() + b"\n\n\xff" for row in texts if row)
     assert set(found.values()) == {wanted} and (text.split_rule, text.document_ends) == ("names", "row")
     drawn = []
     for size in (3, 1000):
         path = tmp_path / str(size) / "train.parquet"
         path.parent.mkdir()
-        parquet.write_table(pa.table({"text": rows}), path, row_group_size=size)
+        parquet.write_table(pa.table({"text": texts}), path, row_group_size=size)
         text = sources.text_files(str(path.parent))
         assert text.split_rule == "documents"
         drawn.append({split: b"".join(one for name, one in text.blocks() if name == split) for split in NAMES})
@@ -139,6 +140,12 @@ def test_the_column_of_the_text(tmp_path):
         sources.text_files(str(tmp_path))
     with pytest.raises(InputError, match="--text_column is for tables"):
         sources.text_files(str(tmp_path / "notes.txt"), text_column="x")
+
+
+def test_files_that_tensorflow_opens(tmp_path):
+    parquet.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "t.parquet", row_group_size=2)
+    groups = Groups("t", rows.RemoteFile(str(tmp_path / "t.parquet")))
+    assert [groups.read(i, ["text"])["text"] for i in range(2)] == [["a", "b"], ["c"]]
 
 
 def test_parts_that_are_missing(tmp_path):

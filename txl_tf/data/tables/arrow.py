@@ -37,6 +37,7 @@ class Groups:
     Attributes:
         schema: pyarrow's Schema.
         rows: the number of rows in each group.
+        sizes: about the bytes of each group.
 
     Raises:
         InputError: pyarrow is missing, or the file is damaged or encrypted.
@@ -44,7 +45,7 @@ class Groups:
 
     def __init__(self, path: str, file: Any):
         pyarrow = require_pyarrow(path)
-        self._path, self._metadata = path, None
+        self._path = path
         with self._readable():
             if isinstance(file, bytes):
                 source = pyarrow.BufferReader(file)
@@ -55,20 +56,20 @@ class Groups:
             if first in PARQUET:
                 from pyarrow import parquet
 
-                opened = parquet.ParquetFile(source)
-                self.schema = opened.schema_arrow
-                self.rows = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
-                self._read: Callable[[int, list[str]], Any] = opened.read_row_group
-                self._metadata = opened.metadata
-                return
-            if first == ARROW[1]:
-                stream = pyarrow.ipc.open_stream(source)
-                self.schema, batches = stream.schema, list(stream)  # of a local file only places in it, not copies
-            else:
-                reader = pyarrow.ipc.open_file(source)
-                self.schema, batches = reader.schema, [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            self.rows = [batch.num_rows for batch in batches]
-            self._read = lambda group, names: batches[group].select(names)
+                reader = parquet.ParquetFile(source)
+                groups = [reader.metadata.row_group(i) for i in range(reader.num_row_groups)]
+                self.schema, self.sizes = reader.schema_arrow, [group.total_byte_size for group in groups]
+                self._read: Callable[[int, list[str]], Any] = reader.read_row_group
+            else:  # of a local file, groups are only places in it, not copies
+                reader = pyarrow.ipc.open_stream(source) if first == ARROW[1] else pyarrow.ipc.open_file(source)
+                groups = (
+                    list(reader) if first == ARROW[1] else list(map(reader.get_batch, range(reader.num_record_batches)))
+                )
+                self.schema, self.sizes = reader.schema, [group.nbytes for group in groups]
+                self._read = lambda group, names: groups[group].select(names)
+            self.rows = [group.num_rows for group in groups]
+            about = json.loads((self.schema.metadata or {}).get(_FEATURES, b"{}"))
+            self._namers = {name: _namer(one) for name, one in about.get("info", {}).get("features", {}).items()}
 
     @property
     def names(self) -> list[str]:
@@ -90,13 +91,6 @@ class Groups:
             found = self._read(group, list(names))
             return {name: self._values(name, found.column(name)) for name in names}
 
-    def size(self, group: int, name: str) -> int:
-        """About how many bytes a column has in a group."""
-        if self._metadata is None:
-            return int(self._read(group, [name]).nbytes)
-        columns = map(self._metadata.row_group(group).column, range(self._metadata.num_columns))
-        return next(int(one.total_uncompressed_size) for one in columns if one.path_in_schema == name)
-
     def require_text(self, flag: str, name: str) -> None:
         """Raises InputError if a column holds bytes. `flag` names the column."""
         from pyarrow import types
@@ -112,10 +106,8 @@ class Groups:
 
         if pyarrow.types.is_decimal(column.type):
             column = column.cast(pyarrow.float64())
-        values = column.to_pylist()
-        features = json.loads((self.schema.metadata or {}).get(_FEATURES, b"{}"))
-        named = _namer(features.get("info", {}).get("features", {}).get(name))
-        return list(map(named, values)) if named else values
+        named = self._namers.get(name)
+        return list(map(named, column.to_pylist())) if named else column.to_pylist()
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
@@ -184,24 +176,13 @@ def require_pyarrow(path: str) -> Any:
 
 
 def _namer(feature: Any) -> Callable[[Any], Any] | None:
-    """What puts the names of classes into the values of a feature of `datasets`; None: it has none.
+    """What puts the names of classes into the values of a feature of `datasets`, or into lists of them; None: nothing.
 
     A class of -1 is missing, as in test sets without labels.
     """
     if isinstance(feature, list):  # older versions wrote a list of one feature
         feature = {"feature": feature[0]}
-    if not isinstance(feature, dict):
-        return None
     if feature.get("_type") == "ClassLabel":
-        names = dict(enumerate(feature["names"]))
-        return names.get
-    if "feature" in feature:
-        inner = feature["feature"]
-        if isinstance(inner, dict) and "_type" not in inner:  # a list of structures is stored as lists in a structure
-            return _namer({name: {"feature": one} for name, one in inner.items()})
-        named = _namer(inner)
-        return named and (lambda value: None if value is None else list(map(named, value)))
-    fields = {name: named for name, one in feature.items() if name != "_type" and (named := _namer(one))}
-    if not fields:
-        return None
-    return lambda value: value and value | {name: named(value[name]) for name, named in fields.items()}
+        return dict(enumerate(feature["names"])).get
+    named = _namer(feature["feature"]) if "feature" in feature else None
+    return named and (lambda value: None if value is None else list(map(named, value)))

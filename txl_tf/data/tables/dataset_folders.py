@@ -16,7 +16,7 @@ from txl_tf.errors import InputError
 from txl_tf.storage import hub
 from txl_tf.storage.local_files import functions_for
 
-ENDS = (".parquet", ".arrow")
+ENDS = (".parquet", ".arrow", ".feather")
 _NAMELESS = re.compile(r"(data|dataset|part|part-.*|\d*)")
 """Names of files that tell no part."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -25,7 +26,7 @@ def files_of_rows(paths: Sequence[str]) -> list[str]:
     InputError if some are and others are not.
     """
     found = [path for path in paths if path.endswith(ENDS)]
-    others = [path for path in paths if path not in found and path.rpartition("/")[2] not in _ABOUT]
+    others = [path for path in paths if not path.endswith(ENDS) and path.rpartition("/")[2] not in _ABOUT]
     if found and others:
         raise InputError(f"{others[0]} is no Parquet or Arrow file, but {found[0]} is: give one kind of files")
     return found
@@ -37,7 +38,31 @@ def _opened(path: str) -> Groups:
 
 @functools.lru_cache(maxsize=1)
 def _opened_once(path: str, changed: int) -> Groups:
-    return Groups(path, path if "://" not in path else tf.io.gfile.GFile(path, "rb"))
+    return Groups(path, path if "://" not in path else RemoteFile(path))
+
+
+class RemoteFile(io.RawIOBase):
+    """A file that TensorFlow opens, as a file of Python."""
+
+    def __init__(self, path: str):
+        self._file = tf.io.gfile.GFile(path, "rb")
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Goes to a place; returns it."""
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._file.tell()
 
 
 def text_column(path: str, given: str | None) -> str:
@@ -71,7 +96,7 @@ def pieces(split: str | None, path: str, name: str, column: str) -> Iterator[Pie
 def size_of(piece: Piece) -> int:
     """About how many bytes the texts of a piece have."""
     groups = _opened(piece.path)
-    return groups.size(_group_of(piece, groups), piece.column)
+    return groups.sizes[_group_of(piece, groups)]
 
 
 def texts_of(piece: Piece) -> list[str]:
