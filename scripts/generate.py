@@ -162,9 +162,9 @@ def read_prompt():
     """The text of --prompt or --prompt_file."""
     if FLAGS.prompt is not None:
         return FLAGS.prompt
-    from txl_tf.storage.files import read_text
+    from txl_tf.data.tables.forms import read_text
 
-    return read_text(FLAGS.prompt_file, "--prompt_file is the text to continue")
+    return read_text(FLAGS.prompt_file)
 
 
 def read_prompts():

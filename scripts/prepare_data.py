@@ -44,8 +44,11 @@ SPLITS = flags.DEFINE_enum(
 ENCODING = flags.DEFINE_string("encoding", None, "for --dataset=text that is not UTF-8, such as cp1252 or utf-16")
 BINARY = flags.DEFINE_bool("binary", False, "for --dataset=text: also read files that are not text")
 TEXT_COLUMN = flags.DEFINE_string(
-    "text_column", None, "the column of the texts in Parquet and Arrow files [text, sentence, or the only one of texts]"
+    "text_column",
+    None,
+    "the column of the texts in Parquet, Arrow, JSON lines, CSV or TSV [text, sentence, or the only one]",
 )
+AS_IS = flags.DEFINE_bool("as_is", False, "read the letters of JSON lines, CSV and TSV, not the texts in their rows")
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, each with its lines shuffled [4 for lm1b, else 1]", lower_bound=1
 )
@@ -85,6 +88,7 @@ def main(argv):
         encoding=ENCODING.value,
         binary=BINARY.value,
         text_column=TEXT_COLUMN.value,
+        as_is=AS_IS.value,
         passes=PASSES.value,
         seed=SEED.value,
         overwrite=OVERWRITE.value,

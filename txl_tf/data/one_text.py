@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from txl_tf.counted import counted
 from txl_tf.data import records
 from txl_tf.data.manifest import Corpus, Split
 from txl_tf.data.tables.forms import read_text
@@ -24,6 +26,9 @@ def corpus_of_text(path: str, vocabulary: Vocabulary, identity: Mapping[str, Any
     cannot be read or has fewer than two tokens; errors from the block also name the file.
     """
     text = read_text(path)
+    if returns := text.count("\r"):
+        print(f"{path}: {counted(returns, 'line end')} with \\r read as \\n", file=sys.stderr)
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     ids = vocabulary.encode(text)
     if len(ids) < 2:
         raise InputError(f"{path} has {len(ids)} tokens: a text to evaluate on needs two or more")

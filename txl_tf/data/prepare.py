@@ -106,6 +106,8 @@ def _build(
     place = joined(data_dir, folder)
     files = source_files.described(source_files.named_files(settings, data_dir))  # before they are read
     text = settings.text(download_dir, work_dir)
+    for remark in text.remarks:
+        print(remark, flush=True)
     encoder = settings.encoder()
     if beam_args is None:
         vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)

@@ -30,7 +30,7 @@ class Settings:
         documents: "file" or "blank_line": what separates documents in dataset "text".
         splits: for dataset "text": "names" or "shares", see `sources.text_files`; None: "names" if files are named so.
         encoding, binary: for dataset "text", see `own_files.plain_files`.
-        text_column: of Parquet and Arrow files, see `rows.text_column`.
+        text_column, as_is: of tables, see `sources.text_files`.
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -47,6 +47,7 @@ class Settings:
     encoding: str | None = None
     binary: bool = False
     text_column: str | None = None
+    as_is: bool = False
     passes: int | None = None
     seed: int = 0
 
@@ -84,8 +85,8 @@ class Settings:
             raise InputError("--documents is for --dataset=text")
         if self.splits is not None and self.dataset != "text":
             raise InputError("--splits is for --dataset=text: published corpora have their own splits")
-        if (self.encoding is not None or self.binary) and self.dataset != "text":
-            raise InputError("--encoding and --binary are for --dataset=text: published corpora are UTF-8")
+        if (self.encoding is not None or self.binary or self.as_is) and self.dataset != "text":
+            raise InputError("--encoding, --binary and --as_is are for --dataset=text: published corpora are UTF-8")
 
     def encoder(self) -> encoders.TokenKind:
         """The Encoder of this kind of token."""
@@ -118,7 +119,14 @@ class Settings:
         corpus, source = self.corpus, self.source and local(self.source)
         if corpus is None:
             return sources.text_files(
-                source or "", self.documents, self.splits, work_dir, self.encoding, self.binary, self.text_column
+                source or "",
+                self.documents,
+                self.splits,
+                work_dir,
+                self.encoding,
+                self.binary,
+                self.text_column,
+                self.as_is,
             )
         at_lines = self.vocab not in (None, "bytes")
         return corpus.text(self.dataset, source, download_dir, work_dir, at_lines, self.text_column)

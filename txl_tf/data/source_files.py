@@ -25,7 +25,7 @@ def named_files(settings: Settings, data_dir: str) -> list[str]:
     In a directory with a published corpus these are the files with its members' names, and archives.
     """
     try:
-        found = find_files(settings.source) if settings.source else []
+        found = find_files(settings.source) if settings.source and "hf://" not in settings.source else []
     except InputError:
         return []
     if settings.corpus and settings.source and tf.io.gfile.isdir(settings.source):

@@ -33,6 +33,11 @@ def read_delimited(path: str, text: str, usual: str, columns: Columns, faults: F
     return dataclasses.replace(of_cells(path, cells, columns, faults), separator=separator, unit="line", form=form)
 
 
+def separator_of(line: str) -> str:
+    """The separator that a header has most often."""
+    return max(SEPARATORS, key=line.count)
+
+
 def _cells_without_quotes(text: str, first: int) -> Iterator[tuple[int, list[str]]]:
     """The cells of each row of a TSV file, whose first line has the number `first`, with the number of its line."""
     ends = "\n" if "\n" in text else "\r"

@@ -19,6 +19,14 @@ def is_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[") and (_parses(_first_line(text)[0]) or _parses(text))
 
 
+def is_json_line(line: bytes) -> bool:
+    """Whether a line is an object of JSON."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def read_json(path: str, text: str, faults: Faults) -> Table:
     """The objects of JSON lines, of one list, or of the list in the field `data` of one object, as SQuAD's files have.
 
@@ -36,7 +44,7 @@ def read_json(path: str, text: str, faults: Faults) -> Table:
     found = []
     for i, value in enumerate(values, 1):
         with faults.noted(i):
-            found.append((i, _record(value, f"{path}, entry {i}")))
+            found.append((i, record_of(value, f"{path}, entry {i}")))
     return dataclasses.replace(of_records(path, found), form="JSON", unit="entry")
 
 
@@ -46,10 +54,11 @@ def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict
         if line.strip():
             where = f"{path}, line {i}"
             with faults.noted(i):
-                yield i, _record(parse_json(line, where, "correct the line"), where)
+                yield i, record_of(parse_json(line, where, "correct the line"), where)
 
 
-def _record(value: Any, where: str) -> dict[str, Any]:
+def record_of(value: Any, where: str) -> dict[str, Any]:
+    """A value of JSON as a row; InputError if it is none."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         return {"text": value[0]} | value[1]
     return check_record(value, where, {}, "correct it")

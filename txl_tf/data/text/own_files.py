@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
+import collections
 import concurrent.futures
-import gzip
-import lzma
+import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.counted import counted
+from txl_tf.data.tables.forms import ARCHIVES, NOT_TEXT, PACKED, begins_like
 from txl_tf.data.text.archives import is_of_a_mac, named_damage, tar_members, zip_members
 from txl_tf.errors import InputError
 from txl_tf.storage.local_files import check_encoding
 
-PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-"""Functions that open packed files, by the files' first bytes."""
-REFUSED = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"\x1f\x9d": "compress (.Z)",
-    b"7z\xbc\xaf\x27\x1c": "7z",
-    b"Rar!": "rar",
-}
-"""First bytes of archives that are not read here."""
-NOT_TEXT = {b"%PDF": "a PDF", b"\x89PNG": "an image", b"\xff\xd8\xff": "an image", b"GIF8": "an image"}
 LARGEST = 100
 """An archive may hold this many times its own size, or FREE bytes if it is small. More is an attack, or a mistake."""
 FREE = 64 << 20
@@ -57,10 +47,12 @@ class File(NamedTuple):
         return self.name if self.temporary else self.path
 
 
-def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False) -> list[File]:
-    """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`.
+def plain_files(
+    files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False
+) -> tuple[list[File], list[str]]:
+    """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`; and remarks on them.
 
-    The first bytes of a file tell its kind, not its name.
+    The first bytes of a file tell its kind, not its name. A file whose only line ends are "\\r" gets "\\n" for them.
 
     Args:
         files: local or remote.
@@ -78,20 +70,36 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
         looks = list(pool.map(lambda file: _look(file.path), files))
     found: list[File] = []
+    of_kinds: collections.Counter[str] = collections.Counter()
     for i, (file, look) in enumerate(zip(files, looks, strict=True)):
         budget = _Budget(file)
         for member, seen in _unpacked(file, look, os.path.join(work_dir, "unpacked", str(i)), budget):
             if not binary:
                 _refuse_binary(member, seen, encoding)
-            found.append(_converted(member, encoding, os.path.join(work_dir, "converted", str(len(found)))))
-    return found
+                of_kinds.update([_marked_up(member, seen)] if _marked_up(member, seen) else [])
+            of_a_mac = not binary and seen.only_returns
+            folder = os.path.join(work_dir, "converted", str(len(found)))
+            found.append(_converted(member, encoding, of_a_mac, folder))
+            of_kinds.update(["with \\r as the end of its lines, read as \\n"] if of_a_mac else [])
+    return found, [f"{counted(count, 'file')} {kind}" for kind, count in of_kinds.items()]
+
+
+def _marked_up(file: File, look: _Look) -> str:
+    """What markup a file has that may not be meant as text; "": none."""
+    if re.match(rb"\s*<(!doctype html|html)\b", look.head, re.IGNORECASE):
+        return "of HTML, read with its marks"
+    return "of notebooks, read with their JSON" if file.name.lower().endswith(".ipynb") else ""
 
 
 class _Look(NamedTuple):
-    """A quick look at a file: its first bytes, and the share of odd bytes in samples from all its parts."""
+    """A quick look at a file: its first bytes, the share of odd bytes in samples from all its parts, and line ends.
+
+    `only_returns`: whether "\\r" is the only end of lines there.
+    """
 
     head: bytes
     odd: float
+    only_returns: bool
 
 
 def _look(path: str) -> _Look:
@@ -102,7 +110,8 @@ def _look(path: str) -> _Look:
             for place in (size // 3, size * 2 // 3, size - _SAMPLE):
                 file.seek(place)
                 sample += file.read(_SAMPLE)
-    return _Look(sample[:_HEAD], (len(sample) - len(sample.translate(None, _ODD))) / max(len(sample), 1))
+    odd = (len(sample) - len(sample.translate(None, _ODD))) / max(len(sample), 1)
+    return _Look(sample[:_HEAD], odd, b"\r" in sample and b"\n" not in sample)
 
 
 class _Budget:
@@ -124,10 +133,10 @@ def _unpacked(file: File, look: _Look, folder: str, budget: _Budget, depth: int 
     Each has its _Look; `look` is that of `file`.
     """
     head = look.head
-    for magic, kind in REFUSED.items():
-        if head.startswith(magic):
-            raise InputError(f"{file.name} is a {kind} archive, which is not read here: unpack it")
-    opener = next((opener for magic, opener in PACKED.items() if head.startswith(magic)), None)
+    if refused := begins_like(head, ARCHIVES):
+        raise InputError(f"{file.name} is a {refused.name} archive, which is not read here: unpack it")
+    packed_as = begins_like(head, PACKED)
+    opener = packed_as and packed_as.opens
     is_zip, is_tar = head.startswith((b"PK\3\4", b"PK\5\6")), head[257:262] == b"ustar"
     if not (opener or is_zip or is_tar):
         yield file, look
@@ -177,7 +186,8 @@ def _write(source: Any, path: str, budget: _Budget) -> None:
 def _refuse_binary(file: File, look: _Look, encoding: str | None) -> None:
     if encoding is None and look.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
-    kind = next((kind for magic, kind in NOT_TEXT.items() if look.head.startswith(magic)), "")
+    form = begins_like(look.head, NOT_TEXT)
+    kind = form.name if form else ""
     one_byte = encoding is None or "\n".encode(encoding) == b"\n"  # not UTF-16, where a letter has a NUL byte
     if not kind and look.odd > MOST_ODD and one_byte:
         share = f"{100 * look.odd:.0f} % of its bytes are NUL or other control characters"
@@ -186,15 +196,23 @@ def _refuse_binary(file: File, look: _Look, encoding: str | None) -> None:
         raise InputError(f"{file.name} is {kind}, not text: remove it from the source, or give --binary to read it")
 
 
-def _converted(file: File, encoding: str | None, folder: str) -> File:
-    if encoding is None:
+def _converted(file: File, encoding: str | None, of_a_mac: bool, folder: str) -> File:
+    """A file as UTF-8 text; `of_a_mac`: with "\\n" for the ends of its lines."""
+    if encoding is None and not of_a_mac:
         return file
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name))
-    with tf.io.gfile.GFile(file.path, "rb") as source, open(path, "w", encoding="utf-8", newline="") as target:
+    kept = encoding or "latin-1"  # all bytes as they are
+    lines = io.IncrementalNewlineDecoder(None, translate=True)
+    with (
+        tf.io.gfile.GFile(file.path, "rb") as source,
+        open(path, "w", encoding="utf-8" if encoding else kept, newline="") as target,
+    ):
         blocks = iter(lambda: source.read(1 << 20), b"")
         try:
-            target.writelines(codecs.iterdecode(blocks, encoding))  # half a character at the end is an error, too
+            for text in codecs.iterdecode(blocks, kept):  # half a character at the end is an error, too
+                target.write(lines.decode(text) if of_a_mac else text)
+            target.write(lines.decode("", final=True) if of_a_mac else "")
         except UnicodeError as error:
             raise InputError(f"{file.name} is not {encoding} ({error}): give its --encoding") from error
     return File(path, file.name, temporary=True)

@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from txl_tf.data.tables.arrow import Groups
 from txl_tf.data.tables.dataset_folders import ENDS
+from txl_tf.data.text import row_texts
 from txl_tf.data.text.blocks import DOCUMENT_END, Piece, TextRules, drawn_split
+from txl_tf.data.text.row_texts import USUAL, Texts
 from txl_tf.errors import InputError
-
-USUAL = ("text", "sentence")
-"""The columns of the text if none is named."""
 
 _ABOUT = ("README.md", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
 
@@ -32,12 +31,14 @@ def files_of_rows(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def _opened(path: str) -> Groups:
+def _opened(path: str) -> Groups | Texts:
     return _opened_once(path, tf.io.gfile.stat(path).mtime_nsec)
 
 
 @functools.lru_cache(maxsize=1)
-def _opened_once(path: str, changed: int) -> Groups:
+def _opened_once(path: str, changed: int) -> Groups | Texts:
+    if path.endswith(row_texts.END):
+        return Texts(path)
     return Groups(path, path if "://" not in path else RemoteFile(path))
 
 
@@ -71,6 +72,8 @@ def text_column(path: str, given: str | None) -> str:
     InputError, with the names that are there, if there is none, or if it has bytes.
     """
     groups = _opened(path)
+    if isinstance(groups, Texts):
+        return USUAL[0]
     texts = groups.texts
     names = [given] if given else [*USUAL, *(texts if len(texts) == 1 else ())]
     found = next((name for name in names if name in groups.names), None)
@@ -105,7 +108,7 @@ def texts_of(piece: Piece) -> list[str]:
     return [text or "" for text in groups.read(_group_of(piece, groups), [piece.column])[piece.column]]
 
 
-def _group_of(piece: Piece, groups: Groups) -> int:
+def _group_of(piece: Piece, groups: Groups | Texts) -> int:
     starts = itertools.accumulate(groups.rows, initial=0)
     return next(group for group, start in enumerate(starts) if start == piece.start)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from txl_tf.data.text import blocks, rows
+from txl_tf.data.text import blocks, row_texts, rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
 from txl_tf.data.text.splits import SPLITS, named_splits, told_words
@@ -37,12 +37,14 @@ class TextSource:
         pieces: in the order of their text in the splits.
         documents, inner: how documents end, see TextRules.
         split_rule: the rule for the splits of the user's text, one of splits.RULES; "": the corpus has its own splits.
+        remarks: what the user should know of how the files are read.
     """
 
     pieces: tuple[Piece, ...]
     documents: str = "joined"
     inner: str = ""
     split_rule: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def document_ends(self) -> str:
@@ -165,13 +167,14 @@ def text_files(
     encoding: str | None = None,
     binary: bool = False,
     text_column: str | None = None,
+    as_is: bool = False,
 ) -> TextSource:
     """The user's text: a file, a directory (all files below it), a glob, or archives of text.
 
     Splits follow the first rule that applies:
 
     - files or folders named for splits (`named_splits`): by name
-    - documents="blank_line", or Parquet and Arrow files, in which a row is a document: drawn for each document
+    - documents="blank_line", or tables, in which a row is a document: drawn for each document
     - at least 40 files: drawn for each file
     - else shares of every file: its last 5% of bytes are test, the 5% before them valid
 
@@ -184,7 +187,8 @@ def text_files(
         splits: "names": only the first rule; "shares": all but the first; None: all, but the first not for one file.
         work_dir: a local directory for unpacked and converted files; None: files are read as they are.
         encoding, binary: as for `plain_files`.
-        text_column: of Parquet and Arrow files, see `rows.text_column`.
+        text_column: of tables, see `rows.text_column`.
+        as_is: whether the letters of JSON lines, CSV and TSV are read, not the texts in their rows.
 
     Raises:
         InputError: there is no file; some names say a split and others do not (`named_splits`); or as for
@@ -194,13 +198,27 @@ def text_files(
     root = source.rstrip("/") + "/" if tf.io.gfile.isdir(source) else paths[0][: _common_folders(paths)]
     if tables := rows.files_of_rows(paths):
         return _rows([File(path, path[len(root) :]) for path in tables], root, splits, text_column)
+    files = [File(path, path[len(root) :]) for path in paths]
+    remarks: list[str] = []
+    if work_dir is not None:
+        files, remarks = plain_files(files, work_dir, encoding, binary)
+        if not as_is and (forms := row_texts.forms_of(files)):
+            found = [
+                row_texts.extracted(file, form, text_column, os.path.join(work_dir, "rows", str(i)))
+                for i, (file, form) in enumerate(zip(files, forms, strict=True))
+            ]
+            read = _rows([file for file, _ in found], root, splits, None)
+            return dataclasses.replace(read, remarks=(*remarks, *(said for _, said in found)))
     if text_column:
         raise InputError(f"--text_column is for tables, and {source} is text: omit it")
-    files = [File(path, path[len(root) :]) for path in paths]
-    if work_dir is not None:
-        files = plain_files(files, work_dir, encoding, binary)
     if not files:
         raise InputError(f"{source} holds no text: give files of text as --source")
+    read = _as_text(files, paths, root, documents, splits)
+    return dataclasses.replace(read, remarks=tuple(remarks))
+
+
+def _as_text(files: Sequence[File], paths: Sequence[str], root: str, documents: str, splits: str | None) -> TextSource:
+    """Files of plain text, `paths` before they were unpacked, with the splits of the first rule that applies."""
     names = [file.name for file in files]
     if len(paths) == 1 and len(files) > 1:  # the name of the only archive says nothing about the files in it
         own = paths[0][len(root) :].count("/") + 1

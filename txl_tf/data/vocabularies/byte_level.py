@@ -62,6 +62,8 @@ class ByteVocabulary(Vocabulary):
                     "must have numbers from 0 to 255, each once"
                 )
             values.append(value)
+        if not values:
+            raise InputError(f"{path} is empty: a list of bytes has a number from 0 to 255 in each line")
         return cls(values, spec["dropped"])
 
     def save(self, directory: str) -> None:

@@ -1,0 +1,123 @@
+"""Language models' text in JSON lines, CSV and TSV: the texts are read, not the letters around them."""
+
+import gzip
+import json
+
+import pytest
+
+from txl_tf.data.text import blocks, row_texts
+from txl_tf.data.text.sources import text_files
+from txl_tf.errors import InputError
+
+TEXTS = [f'Book {i} says:\nhello, {i}; "quoted"' for i in range(60)]
+
+
+def written(folder, name):
+    """A file with the texts in the form that its name says."""
+    if name.startswith("list"):
+        content = json.dumps([{"id": i, "text": text} for i, text in enumerate(TEXTS)])
+    elif "json" in name or name == "lines.txt":
+        content = "".join(json.dumps({"id": i, "text": text}) + "\n\n" for i, text in enumerate(TEXTS))
+    elif name.endswith("tsv"):
+        content = "id\ttext\n" + "".join(f"{i}\t{text}\n".replace("\n", " ", 1) for i, text in enumerate(TEXTS))
+    else:
+        quoted = ('"' + text.replace('"', '""') + '"' for text in TEXTS)
+        content = "id;text\r\n" + "".join(f"{i};{text}\r\n" for i, text in enumerate(quoted))
+    data = b"\xef\xbb\xbf" + content.encode()
+    (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    return str(folder / name)
+
+
+def read(path, tmp_path, **options):
+    source = text_files(path, work_dir=str(tmp_path / "work"), **options)
+    return source, b"".join(block for _, block in source.blocks()).decode()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "lines.txt", "list.json", "a.csv", "a.jsonl.gz"])
+def test_a_row_is_a_document(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(row_texts.Texts, "GROUP_BYTES", 300)  # several groups
+    source, text = read(written(tmp_path, name), tmp_path)
+    assert source.document_ends == "row"
+    assert sorted(text.removesuffix("\n\n").split("\n\n")) == sorted(TEXTS)
+    assert source.remarks[-1].endswith(f"text in 'text': {len(TEXTS)} rows")
+    shares = [split for split, _ in source.blocks()]
+    assert set(shares) <= set(blocks_splits())
+
+
+def blocks_splits():
+    return {blocks.drawn_split(str(i)) for i in range(200)}
+
+
+def test_tsv_has_no_quotes(tmp_path):
+    _, text = read(written(tmp_path, "a.tsv"), tmp_path)
+    assert sorted(text.removesuffix("\n\n").split("\n\n")) == sorted(one.replace("\n", " ") for one in TEXTS)
+
+
+def test_as_is_reads_the_letters(tmp_path):
+    path = written(tmp_path, "a.jsonl")
+    source, text = read(path, tmp_path, as_is=True)
+    assert '"text": "Book 0' in text
+    assert not source.remarks
+
+
+def test_code_in_json_is_text(tmp_path):
+    (tmp_path / "package.json").write_text('{\n  "name": "a"\n}\n')
+    source, text = read(str(tmp_path / "package.json"), tmp_path)
+    assert '"name": "a"' in text
+    assert source.document_ends != "row"
+
+
+def test_another_column(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "body": "x"}\n{"n": 2, "body": null}\n')
+    source, text = read(str(tmp_path / "a.jsonl"), tmp_path)
+    assert text == "x\n\n"
+    assert source.remarks == (f"{tmp_path}/a.jsonl: JSON lines, text in 'body': 2 rows",)
+    (tmp_path / "b.jsonl").write_text('{"title": "t", "body": "x"}\n')
+    with pytest.raises(InputError, match=r"no column text or sentence, .* 'title', 'body': name .* --text_column"):
+        text_files(str(tmp_path / "b.jsonl"), work_dir=str(tmp_path / "work2"))
+    assert read(str(tmp_path / "b.jsonl"), tmp_path / "3", text_column="title")[1] == "t\n\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "a"}\n{"text": 3}\n{"text"\n', "2 faults"),
+        ("a.jsonl", '{"text": "a"}\n{"text": ["b"]}\n', "line 2: 'text' must be a text"),
+        ("a.csv", "text,n\na,1\nb\n", "line 3 has 1 column, but line 1 has 2"),
+        ("a.csv", 'text,n\n"a,1\n', "is not CSV"),
+        ("a.csv", "", "no rows"),
+    ],
+)
+def test_faults_are_said(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        text_files(str(tmp_path / name), work_dir=str(tmp_path / "work"))
+
+
+def test_tables_beside_text_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    written(tmp_path / "a", "a.csv")
+    (tmp_path / "a" / "b.txt").write_text("text\n")
+    with pytest.raises(InputError, match=r"a\.csv is CSV, and .*b\.txt is text: .* --as_is"):
+        text_files(str(tmp_path / "a"), work_dir=str(tmp_path / "work"))
+
+
+def test_returns_alone_are_ends_of_lines(tmp_path):
+    (tmp_path / "mac.txt").write_bytes(b"one\rtwo\r")
+    source, text = read(str(tmp_path / "mac.txt"), tmp_path)
+    assert text == "one\ntwo\n\n"
+    assert source.remarks == (r"1 file with \r as the end of its lines, read as \n",)
+
+
+def test_marked_up_text_is_counted(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.html").write_text("<!DOCTYPE html><p>text")
+    (tmp_path / "a" / "b.ipynb").write_text('{\n "cells": []\n}')
+    source, _ = read(str(tmp_path / "a"), tmp_path)
+    assert source.remarks == ("1 file of HTML, read with its marks", "1 file of notebooks, read with their JSON")
+
+
+def test_rtf_is_no_text(tmp_path):
+    (tmp_path / "a.rtf").write_bytes(b"{\\rtf1 text}")
+    with pytest.raises(InputError, match=r"a\.rtf is RTF, not text"):
+        read(str(tmp_path / "a.rtf"), tmp_path)

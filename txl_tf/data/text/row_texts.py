@@ -1,0 +1,197 @@
+"""The texts in JSON lines, CSV and TSV, row by row, so that memory does not grow with a file's size."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.counted import counted
+from txl_tf.data.tables.delimited import separator_of
+from txl_tf.data.tables.json_records import is_json_line, record_of
+from txl_tf.data.text.own_files import File
+from txl_tf.errors import Faults, InputError
+from txl_tf.storage.strict_json import parse_json
+
+USUAL = ("text", "sentence")
+"""The columns of the text if none is named."""
+
+END = ".rows"
+"""The end of the names of files with a JSON string for each text."""
+
+_FIRST = 20  # rows that show which columns hold texts
+_MARK = b"\xef\xbb\xbf"
+
+
+def form_of(file: File) -> str:
+    """ "CSV" or "TSV" by a file's name, "JSON lines" or "JSON" by its content; "": it is no table."""
+    end = file.name.lower().rpartition(".")[2]
+    if end in ("csv", "tsv"):
+        return end.upper()
+    with tf.io.gfile.GFile(file.path, "rb") as opened:
+        begin = opened.read(1 << 12).removeprefix(_MARK).lstrip()
+        if begin[:1] == b"[":
+            return "JSON" if begin[1:].lstrip()[:1] == b"{" and end in ("json", "jsonl") else ""
+        if begin[:1] != b"{":
+            return ""
+        opened.seek(0)
+        line = next((line for line in opened if line.removeprefix(_MARK).strip()), b"")
+    return "JSON lines" if is_json_line(line.removeprefix(_MARK)) else ""
+
+
+def forms_of(files: Sequence[File]) -> list[str]:
+    """The forms of files that are tables; [] if none is. InputError if some are, and others are not."""
+    found = [form_of(file) for file in files]
+    if not any(found):
+        return []
+    if not all(found):
+        table, other = (files[[bool(form) for form in found].index(are)].shown for are in (True, False))
+        raise InputError(
+            f"{table} is {next(filter(None, found))}, and {other} is text: give files of one kind, or --as_is to read "
+            "the letters of all"
+        )
+    return found
+
+
+def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[File, str]:
+    """A file with a JSON string for each text of a table, in a new folder; and what was understood, for the user.
+
+    `column` has the texts; None: "text", "sentence", or the only one that holds texts.
+
+    Raises:
+        InputError: there is no such column, or a row is malformed; a FaultsError if several are.
+    """
+    faults, count = Faults(file.shown), 0
+    rows = _json(file, form, faults) if form.startswith("JSON") else _cells(file, form, faults)
+    first = list(itertools.islice(rows, _FIRST))
+    if not first:
+        faults.raise_any()
+    name = _column(file, [values for _, values in first], column)
+    os.makedirs(folder)
+    path = os.path.join(folder, os.path.basename(file.name) + END)
+    with open(path, "w", encoding="utf-8") as target:
+        for line, values in itertools.chain(first, rows):
+            value = values.get(name)
+            if value is not None and not isinstance(value, str):
+                faults.add(f"{file.shown}, line {line}: {name!r} must be a text, not {str(value)[:40]}", line)
+            else:
+                target.write(json.dumps(value or "", ensure_ascii=False) + "\n")
+                count += 1
+    faults.raise_any()
+    return File(path, file.name, temporary=True), f"{file.shown}: {form}, text in {name!r}: {counted(count, 'row')}"
+
+
+def _column(file: File, first: Sequence[dict[str, Any]], given: str | None) -> str:
+    names = list(dict.fromkeys(name for values in first for name in values))
+    texts = [name for name in names if any(_is_text(values.get(name)) for values in first)]
+    for name in [given] if given else [*USUAL, *(texts if len(texts) == 1 else ())]:
+        if name in names:
+            return name
+    lacks = f"no column {given!r}" if given else "no column text or sentence, and not one of texts alone"
+    raise InputError(
+        f"{file.shown} has {lacks}, but {', '.join(map(repr, names)) or 'no rows'}: name the column with "
+        "--text_column, or give --as_is to read its letters"
+    )
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return bool(value.strip())
+    except TypeError:
+        return False
+    return False
+
+
+def _lines(file: File, faults: Faults) -> Iterator[str]:
+    """The lines of a UTF-8 file, with their ends."""
+    with tf.io.gfile.GFile(file.path, "rb") as opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                yield (line.removeprefix(_MARK) if number == 1 else line).decode()
+            except UnicodeDecodeError as error:
+                faults.add(
+                    f"{file.shown}, line {number} is not UTF-8 text ({error.reason}): give its --encoding", number
+                )
+                return
+
+
+def _json(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    if form == "JSON":
+        values = parse_json("".join(_lines(file, faults)), file.shown)
+        for i, value in enumerate(values if isinstance(values, list) else [values], 1):
+            with faults.noted(i):
+                yield i, record_of(value, f"{file.shown}, entry {i}")
+        return
+    for i, line in enumerate(_lines(file, faults), 1):
+        if line.strip():
+            with faults.noted(i):
+                where = f"{file.shown}, line {i}"
+                yield i, record_of(parse_json(line, where, "correct the line"), where)
+
+
+def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(1 << 30)  # a text may be long
+    lines = _lines(file, faults)
+    head = next(lines, "")
+    separator = "\t" if form == "TSV" else separator_of(head)
+    lines = itertools.chain([head], lines)
+    if form == "TSV":
+        rows: Iterator[list[str]] = (line.rstrip("\r\n").split("\t") for line in lines)
+    else:
+        rows = csv.reader(lines, delimiter=separator, strict=True)
+    names = next(rows, [])
+    number = 1
+    try:
+        for values in rows:
+            number = rows.line_num if hasattr(rows, "line_num") else number + 1
+            if len(values) == len(names):
+                yield number, dict(zip(names, values, strict=True))
+            elif values:
+                faults.add(
+                    f"{file.shown}, line {number} has {counted(len(values), 'column')}, but line 1 has {len(names)}: "
+                    "correct the row",
+                    number,
+                )
+    except csv.Error as error:
+        faults.add(f"{file.shown}, line {number + 1} is not CSV ({error}): correct its quotes", number + 1)
+
+
+class Texts:
+    """A file that `extracted` wrote, by groups of about GROUP_BYTES, as `arrow.Groups` has them.
+
+    Attributes:
+        rows: the number of texts in each group.
+    """
+
+    GROUP_BYTES = 1 << 20
+
+    def __init__(self, path: str):
+        self._path, self.rows, self._starts, count, start, place = path, [], [0], 0, 0, 0
+        with open(path, "rb") as file:
+            for line in file:
+                count, place = count + 1, place + len(line)
+                if place - start >= self.GROUP_BYTES:
+                    self.rows.append(count)
+                    self._starts.append(place)
+                    count, start = 0, place
+        if count:
+            self.rows.append(count)
+            self._starts.append(place)
+
+    def read(self, group: int, names: Sequence[str]) -> dict[str, list[Any]]:
+        """{column: the texts of a group}, whatever the name of the column."""
+        with open(self._path, "rb") as file:
+            file.seek(self._starts[group])
+            texts = [json.loads(line) for line in file.read(self.size(group, "")).splitlines()]
+        return dict.fromkeys(names, texts)
+
+    def size(self, group: int, name: str) -> int:
+        """About how many bytes the texts of a group have."""
+        return self._starts[group + 1] - self._starts[group]
