@@ -58,7 +58,7 @@ def test_a_copy_of_wikitext_gives_the_same_corpus(tmp_path, vocab):
             str(tmp_path / name),
             source=source,
             vocab=vocab,
-            vocab_size=280 if vocab == "sentencepiece" else None,
+            vocab_size=320 if vocab == "sentencepiece" else None,
         )
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b") and len(files_of(tmp_path / "a")) >= 3
 
