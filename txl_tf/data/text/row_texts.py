@@ -167,31 +167,25 @@ class Texts:
     """A file that `extracted` wrote, by groups of about GROUP_BYTES, as `arrow.Groups` has them.
 
     Attributes:
-        rows: the number of texts in each group.
+        rows, sizes: the number of texts in each group, and their bytes.
     """
 
     GROUP_BYTES = 1 << 20
 
     def __init__(self, path: str):
-        self._path, self.rows, self._starts, count, start, place = path, [], [0], 0, 0, 0
+        self._path = path
+        self.rows, self.sizes = [0], [0]
         with open(path, "rb") as file:
             for line in file:
-                count, place = count + 1, place + len(line)
-                if place - start >= self.GROUP_BYTES:
-                    self.rows.append(count)
-                    self._starts.append(place)
-                    count, start = 0, place
-        if count:
-            self.rows.append(count)
-            self._starts.append(place)
+                if self.sizes[-1] >= self.GROUP_BYTES:
+                    self.rows.append(0)
+                    self.sizes.append(0)
+                self.rows[-1] += 1
+                self.sizes[-1] += len(line)
 
     def read(self, group: int, names: Sequence[str]) -> dict[str, list[Any]]:
         """{column: the texts of a group}, whatever the name of the column."""
         with open(self._path, "rb") as file:
-            file.seek(self._starts[group])
-            texts = [json.loads(line) for line in file.read(self.size(group, "")).splitlines()]
+            file.seek(sum(self.sizes[:group]))
+            texts = [json.loads(line) for line in file.read(self.sizes[group]).splitlines()]
         return dict.fromkeys(names, texts)
-
-    def size(self, group: int, name: str) -> int:
-        """About how many bytes the texts of a group have."""
-        return self._starts[group + 1] - self._starts[group]

@@ -35,7 +35,7 @@ def _opened(path: str) -> Groups | Texts:
     return _opened_once(path, tf.io.gfile.stat(path).mtime_nsec)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=64)
 def _opened_once(path: str, changed: int) -> Groups | Texts:
     if path.endswith(row_texts.END):
         return Texts(path)
