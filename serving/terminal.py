@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 
 LOGGER = logging.getLogger("serving")
 
@@ -59,7 +60,9 @@ def own_stderr():
 
 
 def divert_libraries(path=None):
-    """Appends output to descriptor 2 to a file. Call it after `own_stderr`, before libraries load.
+    """Appends output to descriptor 2, and Python's warnings, to a file.
+
+    Call it after `own_stderr`, before libraries load.
 
     Args:
         path: of the file; None: a temporary file, which is deleted at the end. After a traceback or a crash it stays,
@@ -79,6 +82,13 @@ def divert_libraries(path=None):
     os.dup2(file, 2)
     os.close(file)
     faulthandler.enable(stack)
+    warnings.showwarning = _write_warning
+
+
+def _write_warning(message, category, filename, lineno, file=None, line=None):
+    """Writes a warning of Python where libraries write: `warnings` would write it to `sys.stderr`."""
+    del file
+    os.write(2, warnings.formatwarning(message, category, filename, lineno, line).encode(errors="backslashreplace"))
 
 
 def _watched_file():

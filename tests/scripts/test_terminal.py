@@ -37,6 +37,13 @@ def test_an_end_that_is_no_failure_of_a_library_leaves_our_lines_alone(code, sta
     assert run(code, tmp_path) == (status, "our line\n", [])
 
 
+def test_warnings_of_python_go_where_libraries_write(tmp_path):
+    code = "import warnings; warnings.warn('from a library'); raise RuntimeError('of ours')"
+    _, shown, (left,) = run(code, tmp_path)
+    assert "from a library" not in shown
+    assert re.fullmatch(r"a library's line\n<string>:\d+: UserWarning: from a library\n", left.read_text())
+
+
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [("os.abort()", -6, "Aborted"), ("import ctypes; ctypes.string_at(0)", -11, "Segmentation fault")],
