@@ -72,6 +72,13 @@ def test_a_malformed_row_names_file_and_line(tmp_path, name, text, message):
         read_table(str(path), Columns())
 
 
+def test_a_fault_of_most_rows_is_one_message(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\ngood,a\n" + "\n".join(f"bad,b,{'x' * i}" for i in range(8)))
+    with pytest.raises(InputError, match=r"line 3 has 3 columns.*the same in 8 of 9 lines") as raised:
+        read_table(str(tmp_path / "t.csv"), Columns())
+    assert not isinstance(raised.value, FaultsError)
+
+
 def test_all_faults_of_a_table_are_said_at_once_in_the_order_of_lines(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\ngreat,good\n,bad\nfine\nlovely,\n")
     with pytest.raises(FaultsError, match=rf"^3 faults in {path}") as raised:

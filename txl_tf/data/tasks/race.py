@@ -64,7 +64,7 @@ def read_race(path: str | Table, columns: Columns | None = None, answered: bool 
             for i, one in enumerate(_questions_of(values, where, answered), 1):
                 with faults.noted(line):
                     found.append(_question(one, f"{where}, question {i}", answered))
-    faults.raise_any()
+    faults.raise_any(len(found))
     if not found:
         raise InputError(f"{table.name} has no questions: give RACE's folder (train, dev, test) or JSON lines")
     found.understood = table.understood(counted(len(found), "question"))

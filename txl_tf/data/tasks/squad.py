@@ -113,7 +113,7 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
                 for paragraph, own in reader.records(values, "paragraphs", f"{place}.", _PARAGRAPH):
                     with faults.noted(line):
                         paragraphs.append(reader.paragraph(paragraph, own))
-    faults.raise_any()
+    faults.raise_any(len(paragraphs))
     if not reader.places:
         raise InputError(f"{table.name}: there are no questions: {_REMEDY}")
     squad = Squad(tuple(paragraphs))

@@ -96,7 +96,7 @@ def read_table(
                     "--skip_empty"
                 )
             rows.append(Row(text, text_in(values, columns.text_b_column, where), read_label(values, where), where))
-    faults.raise_any()
+    faults.raise_any(len(rows) + len(without_text))
     if not rows:
         raise InputError(f"{table.name} has no rows")
     rows.table = table
