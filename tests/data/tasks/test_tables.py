@@ -89,7 +89,7 @@ def test_all_faults_of_a_table_are_said_at_once_in_the_order_of_lines(tmp_path):
         "line 5",
     ]
     assert raised.value.__notes__ == raised.value.faults  # what Python shows
-    path = write(tmp_path / "b.csv", "text,label\n" + ",bad\n" * 13)
+    path = write(tmp_path / "b.csv", "text,label\n" + ",bad\n" * 13 + "fine,good\n" * 14)
     with pytest.raises(FaultsError, match=r"^13 faults in ") as raised:
         read_table(path, Columns())
     assert len(raised.value.faults) == 11 and raised.value.faults[-1] == "and 3 more"
