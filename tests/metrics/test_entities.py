@@ -54,7 +54,7 @@ def test_parts_of_speech_are_words_each():
 )
 def test_the_scheme_follows_from_all_tags(tags, scheme):
     found = scheme_of(tags.split())
-    assert (scheme_name([tags.split()], found) if found is not None else "") == scheme
+    assert (scheme_name(tags.split(), [tags.split()], found) if found is not None else "") == scheme
 
 
 def test_odd_tags_are_those_without_prefix():

@@ -83,7 +83,8 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
         InputError: a column is missing, or the first one counts the words and is read as words.
     """
     lines = [(number, _cells(line)) for number, line in enumerate([*LINE_END.split(text), ""], 1)]
-    words = [line for line in lines if line[1] and not line[1][0].startswith("#")]
+    marked = [line for line in lines if line[1] and line[1][0].startswith("#")]
+    words = [line for line in lines if line[1] and not (marked and line[1][0].startswith("#"))]
     if not words:
         return Table([], [], [], path, name=path, form=FORM)
     width = len(words[0][1])
@@ -94,14 +95,12 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
         given = getattr(columns, name)
         if columns.named(name) and not given.isdecimal() and given.casefold() not in map(str.casefold, names):
             raise InputError(f"{path} has no column {given!r}: its {width} columns have numbers, such as --{name}=1")
-    tags = {cells[tag - 1] for _, cells in words if len(cells) == width} if 1 < tag <= width else set()
+    known = bool(marked) and 1 < tag <= width
+    tags = {cells[tag - 1] for _, cells in words if len(cells) == width} if known else set()
 
-    def is_comment(cells: list[str]) -> bool:
-        return cells[0].startswith("#") and (len(cells) != width or (bool(tags) and cells[tag - 1] not in tags))
-
-    comments = [line for line, cells in lines if cells and is_comment(cells)]
-    left_out = {*comments, *([words[0][0]] if header else [])}
-    lines = [line for line in lines if line[0] not in left_out]
+    comments = [n for n, cells in marked if len(cells) != width or (tags and cells[tag - 1] not in tags)]
+    if left_out := {*comments, *([words[0][0]] if header else [])}:
+        lines = [line for line in lines if line[0] not in left_out]
     several: list[int] = []
     if _is_numbered(lines):
         if word == 1 or (labelled and width > 3 and not columns.named("label_column")):
@@ -123,9 +122,12 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
 
 def _cells(line: str) -> list[str]:
     """The cells of a line, none of one that ends a text; tabs at its end begin no column."""
-    if not line.strip() or line.startswith(_START):
+    if not line or line.isspace() or line.startswith(_START):
         return []
-    return line.rstrip(" \t").split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+    if "\t" in line:
+        return line.rstrip(" \t").split("\t")
+    cells = line.split(" ")
+    return [cell for cell in cells if cell] if "" in cells else cells
 
 
 def _names(lines: list[Line], first: Line) -> tuple[list[str], bool]:
@@ -182,16 +184,13 @@ def _texts(
     for is_text, group in itertools.groupby(lines, key=lambda line: bool(line[1])):
         rows: list[Line] = []
         for line, cells in group if is_text else ():
-            where = f"{path}, line {line}"
-            with faults.noted(line):
-                if len(cells) < len(used):
-                    raise InputError(f"{where} has a word without a tag: correct the line")
-                if len(cells) != width:
-                    raise InputError(
-                        f"{where} has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
-                    )
-                if not all(cells[number - 1].strip(" ") for number in used):
-                    raise InputError(f"{where} has an empty word or tag: correct the line")
+            if len(cells) != width or len(cells) < len(used):
+                widths = f"has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
+                fault = "has a word without a tag: correct the line" if len(cells) < len(used) else widths
+                faults.add(f"{path}, line {line} {fault}", line)
+            elif not all(cells[number - 1].strip(" ") for number in used):
+                faults.add(f"{path}, line {line} has an empty word or tag: correct the line", line)
+            else:
                 rows.append((line, cells))
         if rows:
             found = {str(n): [cells[n - 1] for _, cells in rows] for n in used}

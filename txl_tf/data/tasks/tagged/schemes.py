@@ -64,10 +64,9 @@ def odd_tags(labels: Iterable[str]) -> list[str]:
     return sorted(name for name in set(labels) if name != "O" and not any(form.fullmatch(name) for form in _FORMS))
 
 
-def scheme_name(rows: Iterable[Sequence[str]], scheme: str) -> str:
-    """The name of the scheme of texts' tags by their letters, such as IOB2; that of others is the scheme's own."""
-    rows = list(rows)
-    parts = (_split({tag for row in rows for tag in row} - {"O"}) if scheme == IOB else None) or {}
+def scheme_name(labels: Iterable[str], rows: Sequence[Sequence[str]], scheme: str) -> str:
+    """The name of a scheme by the letters of its tags and by those of some texts, such as IOB2; or the scheme's own."""
+    parts = (_split(set(labels) - {"O"}) if scheme == IOB else None) or {}
     letters = {letter for letter, _ in parts.values()}
     name = next((name for known, name in _NAMES.items() if letters and letters <= set(known)), scheme)
     if name == "IOB":

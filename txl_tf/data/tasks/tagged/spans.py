@@ -14,6 +14,7 @@ from txl_tf.errors import InputError
 
 _LISTS = ("label", "labels", "entities", "spans", "ents")
 _BEGIN, _END = ("start", "begin", "start_offset"), ("end", "end_offset")
+_COUNT = "count in characters (Unicode code points, not UTF-16)"
 LEFT_OUT = "left out"
 """In place of spans: nobody accepted or annotated the text."""
 
@@ -87,11 +88,11 @@ def _span(given: Any, text: str, where: str) -> Span:
         )
     if not 0 <= begin < end <= len(text):
         raise InputError(
-            f"{where}: the span {begin} to {end} ({kind}) leaves the text of {len(text)} characters: correct it"
+            f"{where}: the span {begin} to {end} ({kind}) leaves the text of {len(text)} characters: {_COUNT}"
         )
     if isinstance(own, str) and own.strip() != text[begin:end].strip():
         raise InputError(
             f"{where}: the span {begin} to {end} ({kind}) should be {own[:40]!r}, and the text has "
-            f"{text[begin:end][:40]!r} there: count in characters (Unicode code points, not UTF-16)"
+            f"{text[begin:end][:40]!r} there: {_COUNT}"
         )
     return Span(begin, end, kind)

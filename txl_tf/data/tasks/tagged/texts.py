@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
@@ -21,6 +21,8 @@ from txl_tf.data.tasks.tagged.spans import spans_in, tags_of
 from txl_tf.data.tasks.tagged.words import word_places
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
+
+_SAMPLE = 1000  # texts that tell IOB1 from IOB2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,7 @@ def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults,
     found = [counted(len(texts), "text"), counted(sum(len(text.places) for text in texts), "word")]
     if labelled:
         scheme = texts.columns.scheme or schemes.scheme_of(reader.first) or schemes.PLAIN
-        scheme = schemes.scheme_name([text.tags for text in texts], scheme)
+        scheme = schemes.scheme_name(reader.first, [text.tags for text in texts[:_SAMPLE]], scheme)
         scheme += ", each word counts" if scheme == schemes.PLAIN else ""
         found.append(f"{counted(len(reader.first), 'tag')} ({scheme})")
     texts.understood = f"{', '.join([table.form, *reader.about, *table.remarks])}: {', '.join(found)}"
@@ -125,11 +127,11 @@ def _joined(words: Sequence[Any], tags: Sequence[Any], where: str) -> TaggedText
         for i, item in enumerate(items, 1):
             if not isinstance(item, str) or not item.strip(" \t\r\n"):
                 raise InputError(f"{where}: {name} {i} must be a text, and not empty; it is {str(item)[:40]!r}")
-    places, begin = [], 0
-    for word in words:
-        places.append((begin, begin + len(whole(word))))
-        begin += len(whole(word)) + 1
-    return TaggedText(" ".join(map(whole, words)), tuple(places), tuple(map(whole, tags)), where)
+    places, begin, read = [], 0, [whole(word) for word in words]
+    for word in read:
+        places.append((begin, begin + len(word)))
+        begin += len(word) + 1
+    return TaggedText(" ".join(read), tuple(places), tuple([whole(tag) for tag in tags]), where)
 
 
 class _Reader:
@@ -199,7 +201,7 @@ class _Reader:
         places = word_places(whole(text))
         tags, widened = tags_of(spans, whole(text), places, where)
         self._widened += widened
-        return self._noted(TaggedText(whole(text), tuple(places), tuple(tags), where), [where] * len(places))
+        return self._noted(TaggedText(whole(text), tuple(places), tuple(tags), where))
 
     def _with_tags(self, words: list[Any], values: dict[str, Any], where: str) -> TaggedText:
         tags = values.get(self._tags)
@@ -210,25 +212,27 @@ class _Reader:
                 f"{where} has {counted(len(words), 'token')} and {counted(len(tags), 'tag')}: correct the line"
             )
         lines = values.get(LINE) if self._table.form == FORM or self.sentences is not None else None
-        places = [self._table.where(line) for line in lines] if lines else [where] * len(words)
-        return self._noted(_joined(words, [self._tag(tag, where) for tag in tags], where), places)
+        if self._columns.label_names or not all(isinstance(tag, str) for tag in tags):
+            tags = [self._tag(tag, where) for tag in tags]
+        return self._noted(
+            _joined(words, [tag.strip(" ") if isinstance(tag, str) else tag for tag in tags], where), lines
+        )
 
     def _tag(self, tag: Any, where: str) -> Any:
         """A tag, or the name of its number."""
         names = self._columns.named_labels
         number = str(tag).removesuffix(".0")
-        if isinstance(tag, bool) or not number.isdecimal():
-            return tag.strip(" ") if isinstance(tag, str) else tag
-        if not names and isinstance(tag, str):
-            return tag.strip(" ")
+        if isinstance(tag, bool) or not number.isdecimal() or (isinstance(tag, str) and not names):
+            return tag
         if not names or int(number) >= len(names):
             known = f"--label_names has {len(names)}" if names else "give --label_names=O,B-PER,.. in their order"
             raise InputError(f"{where} has the number {tag} as tag: {known}")
         return names[int(number)]
 
-    def _noted(self, text: TaggedText, places: Iterable[str]) -> TaggedText:
-        for tag, place in zip(text.tags, places, strict=True):
-            self.first.setdefault(tag, place)
+    def _noted(self, text: TaggedText, lines: Sequence[int] | None = None) -> TaggedText:
+        """A text; its new tags are kept with their places, for which `lines` are those of its words."""
+        for tag in sorted(set(text.tags) - self.first.keys(), key=text.tags.index):
+            self.first[tag] = self._table.where(lines[text.tags.index(tag)]) if lines else text.where
         return text
 
     def _column(self, field: str, usual: tuple[str, ...]) -> str:
