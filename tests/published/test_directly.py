@@ -238,7 +238,7 @@ def test_released_archives_by_name(tmp_path, monkeypatch, cache):
 @pytest.mark.slow
 def test_the_commands_by_name_and_again_without_the_hub(places, cache, tmp_path):
     """Fine-tune, publish, predict and evaluate; a run that is continued keeps its commit."""
-    rows = "".join(f"{text},{label}\n" for text, label in (("the River and a dash", "wet"), ("a dash", "dry")) * 12)
+    rows = "".join(f"the River and {i} dashes,wet\na dash of {i},dry\n" for i in range(20))
     (tmp_path / "t.csv").write_text(f"text,label\n{rows}")
     tune = ["scripts/finetune.py", "--init=own/small", "--task=classification", f"--train={tmp_path}/t.csv"]
     tune += [f"--model_dir={tmp_path}/run", "--train_steps=2", "--batch_size=4", "--tgt_len=16", "--nojit_compile"]
@@ -262,5 +262,5 @@ def test_the_commands_by_name_and_again_without_the_hub(places, cache, tmp_path)
         run(export)
         assert (tmp_path / "export/README.md").exists()
         hub.add_folder("me/tuned", tmp_path / "export")
-        wanted = [run(command) for command in (predict, evaluate)]
-    assert wanted == [run(command) for command in (predict, evaluate)]
+        wanted = run(predict), json.loads(run(evaluate))["loss"]
+    assert (run(predict), json.loads(run(evaluate))["loss"]) == wanted

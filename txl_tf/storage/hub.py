@@ -52,7 +52,9 @@ def resolve(place: HfUri) -> HfUri:
     for it.
     """
     from huggingface_hub import HfApi
+    from huggingface_hub.utils import logging
 
+    logging.disable_propagation()  # or absl repeats what the library says
     with _in_one_line(place):
         found = HfApi().resolve_revision(place.id, repo_type=place.type, revision=place.revision or "main")
     return dataclasses.replace(place, revision=found.resolved)
