@@ -15,7 +15,7 @@ REASONS = {
     400: "a wrong request",
     401: "no token, or a wrong one",
     403: "a page of another origin",
-    404: "no such route or session",
+    404: "no such route, session or model",
     405: "a wrong method",
     408: "the request did not come in time",
     409: "the session is busy",

@@ -50,7 +50,7 @@ class Service:
         self.generation = Generation(model, turns, self.admission, limits, cached)
         self.texts = Texts(model, turns, limits, batch)
         self.catalogue = catalogue = Catalogue(model, limits, lambda: self.ready)
-        self.predict = Predict(model, turns, limits, batch, catalogue, self.generation)
+        self.predict = Predict(model, turns, limits, batch, catalogue, self.generation, self.texts)
         self.completions = Completions(model, turns, self.admission, limits, cached, catalogue, self.generation)
         self.embeddings = Embeddings(self.texts, limits, catalogue)
         self.tokens = Tokens(model, turns, limits, catalogue)

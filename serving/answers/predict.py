@@ -11,7 +11,9 @@ import tensorflow as tf
 from serving import fields, tensors
 from serving.answers.batches import padded_rows
 from serving.answers.pace import Pace
+from serving.answers.texts import MAX_BEAM
 from serving.errors import RequestError
+from serving.model import KINDS
 
 ELSEWHERE = {
     **dict.fromkeys(("initial_cache", "step", "read", "write"), "/sessions"),
@@ -67,11 +69,12 @@ class Predict:
         rows: of one call.
         catalogue: a Catalogue.
         generation: a Generation.
+        texts: a Texts.
     """
 
-    def __init__(self, model, turns, limits, rows, catalogue, generation):
+    def __init__(self, model, turns, limits, rows, catalogue, generation, texts):
         self._model, self._turns, self._limits, self._rows = model, turns, limits, rows
-        self._catalogue, self._generation = catalogue, generation
+        self._catalogue, self._generation, self._texts = catalogue, generation, texts
         self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
 
     async def answer(self, request, record, name, verb, version=None):
@@ -86,10 +89,8 @@ class Predict:
         signature, in_rows = self._signature(request), "instances" in request
         given = _columns(request["instances"], signature) if in_rows else _named(request["inputs"], signature)
         arrays, is_flat = self._arrays(given, signature)
-        if signature.name == "generate" and self._model.continues:
-            found = await self._generate(arrays, record)
-        else:
-            found = await self._compute(signature, arrays)
+        own = self._own(signature.name)
+        found = await own(arrays, record) if own else await self._compute(signature, arrays)
         return _written(found, signature, is_flat, in_rows)
 
     def _signature(self, request):
@@ -127,6 +128,14 @@ class Predict:
         self._limits.check_count("the request", rows, self._limits.texts)
         return arrays, any(is_flat for _, is_flat in read.values())
 
+    def _own(self, name):
+        """What computes a signature in the parts in which its route does, since one row can take long; else None."""
+        kind = self._model.kind
+        if kind is KINDS["answer"] and name in ("answer", "serving_default"):
+            return self._answer
+        long = {"generate": self._generate, "score": self._score, "fill": self._fill}
+        return long.get(name) if kind.newer or kind is KINDS["generate"] else None
+
     async def _generate(self, arrays, record):
         """The outputs of the signature `generate`, in the turns of /generate."""
         request = {name: value.tolist() for name, value in arrays.items()}
@@ -134,6 +143,29 @@ class Predict:
             request[name] = [text.decode("utf-8", "replace") for text in request[name]]
         texts, tokens = await self._generation.whole(request, record)
         return {"texts": np.array(texts, object), "tokens": np.array(tokens)}
+
+    async def _score(self, arrays, record):
+        total, tokens, log_probs = zip(*await self._texts.scores(arrays["texts"].tolist()), strict=True)
+        lengths = np.array(list(map(len, tokens)))
+        record.tokens += int(lengths.sum())
+        found = {"tokens": _padded(tokens, -1), "log_probs": _padded(log_probs, 0), "lengths": lengths}
+        return found | {"total": np.array(total, np.float32)}
+
+    async def _fill(self, arrays, record):
+        del record
+        settings = {name: array.item() for name, array in arrays.items() if name != "texts"}
+        if settings["beam_size"] > MAX_BEAM:
+            raise RequestError(400, f"beam_size may be at most {MAX_BEAM}", param="beam_size")
+        found = await self._texts.parts.fill(arrays["texts"].tolist(), settings)
+        padding = {"tokens": -1, "log_probs": 0}
+        return {
+            name: _padded(rows, padding[name]) if name in padding else np.array(rows) for name, rows in found.items()
+        }
+
+    async def _answer(self, arrays, record):
+        del record
+        found = await self._texts.parts.answer({name: array.tolist() for name, array in arrays.items()})
+        return {name: np.array(rows, object if name == "answers" else None) for name, rows in found.items()}
 
     async def _compute(self, signature, arrays):
         """The outputs by name, those of one call with all rows."""
@@ -156,7 +188,8 @@ class Predict:
             found.append(await outputs(part))
             parts.append(part)
             begin += size
-        widest = _widest(found)
+            self._limits.check_answer(sum(array.size for one in found for array in one.values()), "send fewer rows")
+        widest = _widest(found, [name for name, spec in signature.outputs.items() if _has_rows(spec)])
         others = _parts_that_reach(found, widest)
         for i, part in enumerate(parts):
             if any(widest[name] != array.shape[1:] for name, array in found[i].items() if name in widest):
@@ -177,8 +210,10 @@ class Predict:
         for each in parts[0]:
             column = np.concatenate([part[each] for part in parts])
             given[each] = np.concatenate([column, np.repeat(column[:1], rows - len(column), axis=0)])
-        tensors_ = {each: tf.constant(array, signature.inputs[each].dtype) for each, array in given.items()}
-        found = {each: tensor.numpy() for each, tensor in self._model(name, **tensors_).items()}
+        found = self._model(
+            name, **{each: tf.constant(array, signature.inputs[each].dtype) for each, array in given.items()}
+        )
+        found = {each: tensor.numpy() for each, tensor in found.items()}
         self._pace.learn(slow, rows, time.monotonic() - start)
         split = [each for each, spec in signature.outputs.items() if _has_rows(spec)]
         if any(found[each].shape[:1] != (rows,) for each in split):
@@ -247,13 +282,16 @@ def _longest(array):
     return array[0].size
 
 
-def _widest(found):
-    """The largest shape of a row, by output that has rows."""
-    return {
-        name: tuple(np.max([one[name].shape[1:] for one in found], axis=0).astype(int).tolist())
-        for name, array in found[0].items()
-        if array.ndim
-    }
+def _padded(rows, filler):
+    """Arrays [.., n] as one, [B, .., the largest n]."""
+    width = max(row.shape[-1] for row in rows)
+    padding = [(0, 0)] * (rows[0].ndim - 1)
+    return np.stack([np.pad(row, [*padding, (0, width - row.shape[-1])], constant_values=filler) for row in rows])
+
+
+def _widest(found, names):
+    """The largest shape of a row, by output."""
+    return {name: tuple(np.max([one[name].shape[1:] for one in found], axis=0).astype(int).tolist()) for name in names}
 
 
 def _parts_that_reach(found, widest):

@@ -37,12 +37,15 @@ class Texts:
         turns: its Turns.
         limits: a Limits.
         rows: texts in one call.
+
+    Attributes:
+        parts: a Parts.
     """
 
     def __init__(self, model, turns, limits, rows):
         self._model, self._turns, self._limits, self._rows = model, turns, limits, rows
         self._reads_any_length = "encode" in model.kind.inputs  # a Transformer-XL
-        self._parts = Parts(model, turns, limits, rows)
+        self.parts = Parts(model, turns, limits, rows)
         self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
 
     async def score(self, request, record):
@@ -63,7 +66,7 @@ class Texts:
                 raise older_export("memory")
             scores, best = await self._score_any_length(texts, top, memory)
         else:
-            scores = await self._parts.score(texts)
+            scores = await self.scores(texts)
         record.tokens += sum(len(ids) for _, ids, _ in scores)
         answer = {
             "total": [float(total) for total, _, _ in scores],
@@ -76,6 +79,12 @@ class Texts:
             rows = [(ids, log_probs, of_text) for (_, ids, log_probs), of_text in zip(scores, best, strict=True)]
             answer["top"] = [await self._turns.run(self._rate, row, again=True) for row in rows]
         return answer
+
+    async def scores(self, texts):
+        """For each text, bytes, the sum of its tokens' log-probabilities, the tokens, and their log-probabilities."""
+        if self._reads_any_length:
+            return (await self._score_any_length(texts, 0, True))[0]
+        return await self.parts.score(texts)
 
     def _write(self, texts):
         """The pieces of one text, int32 [n]; in the model's thread."""
@@ -146,7 +155,7 @@ class Texts:
             "top": top,
             "free": fields.flag(request, "free"),
         }
-        found = await self._parts.fill(self._strings(request, "texts"), settings)
+        found = await self.parts.fill(self._strings(request, "texts"), settings)
         record.tokens += sum(int((ids[0] >= 0).sum()) for ids in found["tokens"])
         return {"fillings": [_fillings(zip(*rows, strict=True)) for rows in zip(*found.values(), strict=True)]}
 
@@ -254,7 +263,7 @@ class Texts:
         columns = {name: self._strings(request, name) for name in ("questions", "contexts")}
         if len(columns["questions"]) != len(columns["contexts"]):
             raise RequestError(400, "give a context for each question")
-        found = await self._parts.answer(columns)
+        found = await self.parts.answer(columns)
         texts, rows = found.pop("answers"), zip(*found.values(), strict=True)
         return {
             "answers": [

@@ -61,7 +61,7 @@ class Slow:
 @pytest.fixture
 def slow(served, monkeypatch):
     """The Slow model of parts of the least size."""
-    parts, slow = served.service.texts._parts, Slow(served.service.model, 0.05)
+    parts, slow = served.service.texts.parts, Slow(served.service.model, 0.05)
     monkeypatch.setattr(parts, "_model", slow)
     for pace in ("_steps", "_tokens"):
         monkeypatch.setattr(parts, pace, Pace(1e-9, first=1, most=1))
@@ -235,6 +235,33 @@ def test_openais_routes_give_what_its_own_give(call):
     tokens = call("/tokenize", {"prompt": texts[0]})[1]["tokens"]
     assert len(choices[0]["logprobs"]["tokens"]) == len(tokens) + 6
     assert call("/detokenize", {"tokens": tokens})[1]["prompt"].strip() == texts[0]
+
+
+def test_tensorflow_servings_requests_are_answered_in_parts(call, served, slow):
+    signatures, path = served.service.model.signatures, "/v1/models/model:predict"
+    texts = ["the River", "", "so one is"]
+    expected = signatures["score"](texts=tf.constant(texts))
+    found = call(path, {"signature_name": "score", "inputs": texts})[1]["outputs"]
+    assert len(slow.called) == sum(found["lengths"]) == expected["lengths"].numpy().sum()
+    assert found["tokens"] == expected["tokens"].numpy().tolist()
+    for name in ("log_probs", "total"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-3)
+    given = {
+        "texts": ["the ____ River", "____*3 is so"],
+        "context": "x",
+        "order": "confident",
+        "beam_size": 4,
+        "top": 2,
+    }
+    given["free"] = False
+    tensors = {name: tf.constant(value) for name, value in given.items()}
+    expected = signatures["fill"](**tensors)
+    slow.called.clear()
+    found = call(path, {"signature_name": "fill", "inputs": given})[1]["outputs"]
+    assert slow.called == ["fill_part"] * 3 and found["tokens"] == expected["tokens"].numpy().tolist()
+    np.testing.assert_allclose(found["log_probs"], expected["log_probs"], rtol=0, atol=1e-3)
+    status, answer = call(path, {"signature_name": "fill", "inputs": given | {"beam_size": 65}})
+    assert (status, answer["error"]) == (400, "beam_size may be at most 64")
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,29 @@ def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(pr
 def test_the_server_answers(task, predictors, exports):
     with server.running(str(exports / task)) as address:
         call = functools.partial(server.call, address)
+        if task == "answering":
+            columns = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}
+            found = call(f"/v1/models/{task}:predict", {"inputs": columns})[1]["outputs"]
+            own = call("/answer", columns)[1]["answers"]
+            assert found["answers"] == [one["text"] for one in own]
+            assert found["probability"] == pytest.approx([one["probability"] for one in own], rel=1e-4)
+        elif task != "multiple_choice":
+            rows = [{"texts": a, "second": b} for a, b in PAIRS] if task != "tagging" else TAGGED
+            found = call(f"/v1/models/{task}:predict", {"instances": rows})[1]["predictions"]
+            root = tf.saved_model.load(str(exports / task)).signatures["serving_default"]
+            given = (
+                {"texts": TAGGED}
+                if task == "tagging"
+                else dict(zip(("texts", "second"), zip(*PAIRS, strict=True), strict=True))
+            )
+            whole = root(**{name: tf.constant(list(column)) for name, column in given.items()})
+            for name, values in whole.items():
+                values = values.numpy()
+                column = np.array([row[name] for row in found])
+                if values.dtype == object:
+                    assert column.tolist() == np.vectorize(bytes.decode, otypes=[object])(values).tolist()
+                else:
+                    np.testing.assert_allclose(column, values, rtol=0, atol=1e-4)
         if task == "classification":
             request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}
             status, answer = call("/classify", request)
