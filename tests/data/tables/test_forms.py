@@ -1,0 +1,147 @@
+"""The forms of files: each is told by its content, read or refused, and stands in the documentation."""
+
+import bz2
+import gzip
+import importlib.util
+import io
+import json
+import lzma
+import pathlib
+import subprocess
+import sys
+
+import openpyxl
+import pandas
+import pytest
+
+from txl_tf.data.tables import forms
+from txl_tf.data.tables.columns import Columns
+from txl_tf.errors import Faults, InputError
+
+ROOT = pathlib.Path(__file__).parents[3]
+ROWS = [{"text": "a b", "label": "x"}, {"text": "c", "label": "y"}]
+FRAME = pandas.DataFrame(ROWS)
+
+
+def workbook():
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], *([one["text"], one["label"]] for one in ROWS)):
+        book.active.append(row)
+    file = io.BytesIO()
+    book.save(file)
+    return file.getvalue()
+
+
+def saved(write):
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+SAMPLES = {
+    "a workbook": workbook,
+    "Parquet": lambda: saved(FRAME.to_parquet),
+    "Arrow": lambda: saved(FRAME.to_feather),
+    "JSON": lambda: json.dumps(ROWS).encode(),
+    "CoNLL": lambda: b"a x\nb x\n\nc y\n",
+    "TSV": lambda: FRAME.to_csv(sep="\t", index=False).encode(),
+    "CSV": lambda: FRAME.to_csv(index=False).encode(),
+    "lines": lambda: b"a b\n\nc\n",
+}
+"""For each form that is read, a file with the same two rows."""
+
+
+def read(path, **options):
+    faults = Faults(str(path))
+    table = forms.read_rows(str(path), Columns(), faults, **options)
+    faults.raise_any()
+    return table
+
+
+def test_every_form_has_a_sample():
+    assert set(SAMPLES) == {form.name for form in forms.TABLES if form.reads}
+
+
+@pytest.mark.parametrize("form", [form for form in forms.TABLES if form.reads], ids=lambda form: form.name)
+def test_a_form_is_read(tmp_path, form):
+    options = {"tags": ()} if form.name == "CoNLL" else {"tags": (), "labelled": False} if form.name == "lines" else {}
+    for end in form.ends or ("txt",):
+        path = tmp_path / f"a.{end}"
+        path.write_bytes(SAMPLES[form.name]())
+        found = [
+            {name: value for name, value in row.items() if name != "line"} for _, row in read(path, **options).rows
+        ]
+        if form.name == "CoNLL":
+            assert found == [{"1": ["a", "b"], "2": ["x", "x"]}, {"1": ["c"], "2": ["y"]}]
+        elif form.name == "lines":
+            assert [row["text"] for row in found] == ["a b", "c"]
+        else:
+            assert found == ROWS
+
+
+@pytest.mark.parametrize("form", ["a workbook", "Parquet", "Arrow", "JSON"])
+def test_content_tells_more_than_a_name(tmp_path, form):
+    (tmp_path / "a.csv").write_bytes(SAMPLES[form]())
+    assert [values for _, values in read(tmp_path / "a.csv").rows] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("end", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("", gzip.compress)]
+)
+def test_packed_files_are_unpacked(tmp_path, end, pack):
+    path = tmp_path / f"a.csv.{end}".rstrip(".")
+    path.write_bytes(pack(SAMPLES["CSV"]()))
+    assert [values for _, values in read(path).rows] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.csv", b"%PDF-1.7", r"a\.csv is a PDF: save"),
+        ("a.csv", b"{\\rtf1", r"a\.csv is RTF: save it as plain text"),
+        ("a.csv", b"Rar!..", r"a\.csv is rar: unpack it"),
+        ("a.xls", b"\xd0\xcf\x11\xe0..", r"a\.xls is an old workbook: save it .* \.xlsx"),
+        ("a.ods", b"PK\x03\x04..mimetypeapplication/vnd.oasis.opendocument.spreadsheet", "OpenDocument"),
+        ("a.csv", b"PK\x03\x04..a.csv", r"a\.csv is a zip archive"),
+        ("a.doc", b"text", r"a\.doc: give a table whose name ends in"),
+    ],
+)
+def test_other_forms_are_refused_with_what_to_do(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('{"text": "a"}', [{"text": "a"}]),
+        ('{"data": [{"text": "a"}]}', [{"text": "a"}]),
+        ('{"text": {"0": "a", "1": "b"}}', [{"text": "a"}, {"text": "b"}]),
+        ('{"tokens": ["a"], "tags": ["O"]}', [{"tokens": ["a"], "tags": ["O"]}]),
+        ('[["a b", {"entities": []}]]', [{"text": "a b", "entities": []}]),
+        ('{\n"data": [\n{"text": "a"}]}', [{"text": "a"}]),
+        ('{"text": "a"}\r{"text": "b"}\r', [{"text": "a"}, {"text": "b"}]),
+    ],
+)
+def test_json_in_its_shapes(tmp_path, content, rows):
+    (tmp_path / "a.json").write_text(content)
+    assert [values for _, values in read(tmp_path / "a.json").rows] == rows
+
+
+def test_the_page_has_the_table_of_forms():
+    spec = importlib.util.spec_from_file_location("forms_page", ROOT / "docs/forms.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    text = program.PAGE.read_text()
+    assert program.page(text) == text, "run python docs/forms.py"
+
+
+def test_reading_loads_no_tensorflow(tmp_path):
+    (tmp_path / "a.csv").write_bytes(SAMPLES["CSV"]())
+    code = (
+        "import sys; from txl_tf.data.tasks.tables import read_classes; from txl_tf.data.tables.columns import Columns;"
+        f"print(read_classes({str(tmp_path / 'a.csv')!r}, Columns()).understood, 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "CSV, text in 'text', label in 'label': 2 rows, 2 classes False\n"
