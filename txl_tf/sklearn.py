@@ -34,9 +34,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, column_or_1d
 except ModuleNotFoundError:
-    raise ImportError(
-        "the package scikit-learn is missing: run python -m pip install -r requirements-sklearn.txt"
-    ) from None
+    raise ImportError("scikit-learn is missing: run python -m pip install -r requirements-sklearn.txt") from None
 
 from txl_tf.api import load
 from txl_tf.data.tables.frames import table_of
@@ -53,7 +51,9 @@ _GROUPS = {  # the parameters that are settings of a run
 
 
 class XLNetEstimator(BaseEstimator):
-    """What both estimators share. A fitted one has a model_dir in a temporary folder, whose bytes a pickle holds.
+    """What both estimators share.
+
+    A fitted one has model_, a `txl_tf.Model`, and its model_dir in a temporary folder, whose bytes a pickle holds.
 
     Args:
         init: a model_dir with a pretrained XLNet, or a folder or zip as published.
@@ -64,9 +64,6 @@ class XLNetEstimator(BaseEstimator):
             0: all texts are learned, and the checkpoint is chosen by them.
         random_state: of order, dropout, new weights and the texts that are held out.
         verbose: whether to print what fine-tuning says.
-
-    Attributes:
-        model_: the fitted `txl_tf.Model`.
     """
 
     _tasks: tuple[str, ...] = ()
@@ -151,11 +148,9 @@ class XLNetEstimator(BaseEstimator):
         trained = estimator.model_.trained
         if trained.config.task not in cls._tasks:
             raise InputError(f"{model_dir} holds a model for {trained.config.task}, not for {' or '.join(cls._tasks)}")
-        estimator._name_classes(about.get("classes", trained.class_names()))
+        if isinstance(estimator, XLNetClassifier):
+            estimator._name_classes(about.get("classes", trained.class_names()))
         return estimator
-
-    def _name_classes(self, classes: Any) -> None:
-        """Sets the attributes for classes, if there are any."""
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -181,13 +176,7 @@ class XLNetEstimator(BaseEstimator):
 
 
 class XLNetClassifier(ClassifierMixin, XLNetEstimator):
-    """Classes of texts, or of pairs of texts; with an indicator matrix as y, any number of labels for each text.
-
-    Arguments are those of `XLNetEstimator`.
-
-    Attributes:
-        classes_: the classes in order; for an indicator matrix the numbers of its columns.
-    """
+    """Classes of texts or pairs; of an indicator matrix as y, any number of labels. Arguments: see `XLNetEstimator`."""
 
     _tasks = ("classification", "multi_label")
 
@@ -236,7 +225,7 @@ class XLNetClassifier(ClassifierMixin, XLNetEstimator):
 
 
 class XLNetRegressor(RegressorMixin, XLNetEstimator):
-    """Scores of texts, or of pairs of texts. Arguments are those of `XLNetEstimator`."""
+    """Scores of texts or pairs. Arguments: see `XLNetEstimator`."""
 
     _tasks = ("regression",)
 
