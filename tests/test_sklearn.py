@@ -145,7 +145,7 @@ def test_tools_of_scikit_learn(new):
         ([("a", "b", "c")] * 3, NAMES[:3], r"X of shape \(3, 3\) must be texts \[n\], or two columns"),
         (TEXTS, NAMES[:3], "X has 12 texts and y 3 labels: give one for each"),
         (TEXTS, ["a"] * 12, "has only the label 'a'"),
-        (TEXTS, ["a", "a "] * 6, "y has classes that are empty, or the same as text: 'a', 'a'"),
+        (TEXTS, ["a", "a "] * 6, "y has classes that are empty, or the same as text: 'a', 'a '"),
         (TEXTS, NUMBERS * 0.5, "Unknown label type"),
     ],
 )

@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -102,7 +101,7 @@ class XLNetEstimator(BaseEstimator):
         parts = round(1 / self.validation_fraction) if self.validation_fraction else 0
         held_out = {"part": (0, parts), "part_seed": seed} if parts else {"dev_file": table}
         folder = tempfile.TemporaryDirectory()
-        with contextlib.redirect_stdout(sys.stdout if self.verbose else io.StringIO()):
+        with contextlib.nullcontext() if self.verbose else contextlib.redirect_stdout(io.StringIO()):
             tuner = Finetuner(self.init, task, table, settings=settings, weights=sample_weight, **held_out)
             result = tuner.run(folder.name, seeds=(seed,))
         self._keep(folder)
