@@ -15,7 +15,7 @@ from small_run import TINY
 from txl_tf.data.text.sources import find_files
 from txl_tf.errors import InputError
 from txl_tf.runs import checkpoints
-from txl_tf.storage.literal_paths import checkpoint_reader, files_named, matches, plain_prefix
+from txl_tf.storage.literal_paths import checkpoint_reader, files_named, load_saved_model, matches, plain_prefix
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = ["lr=[1e-3]", "a*b?", "back\\slash"]
@@ -180,6 +180,9 @@ def test_an_export_goes_where_plain_tensorflow_can_load_it(world):
     os.rename(world / "e", world / "e[1]")
     done = run("continue_savedmodel", f"--export_dir={world}/e[1]", "--prompt=line 1", "--max_tokens=3")
     assert done.stdout.startswith("line 1")
+    assert "score" in load_saved_model(f"{world}/e[1]").signatures
+    with pytest.raises(InputError, match="is not a SavedModel that can be loaded"):
+        load_saved_model(f"{world}/lr=[1e-3]")
 
 
 def test_recl_takes_a_path_with_a_comma(world):
