@@ -32,7 +32,7 @@ class Snapshot:
 
 
 def parse(address: str) -> HfUri:
-    """The parts of hf://[datasets/]OWNER/NAME[@REVISION][/PATH]: type, id, revision, path_in_repo; or InputError."""
+    """The parts of `hf://[datasets/]OWNER/NAME[@REVISION][/PATH]`: type, id, revision, path_in_repo; or InputError."""
     from huggingface_hub.errors import HfUriError
     from huggingface_hub.utils import parse_hf_uri
 

@@ -22,7 +22,7 @@ _NAMELESS = re.compile(r"(data|dataset|part|part-.*|\d*)")
 
 
 def local(path: str) -> str:
-    """A path as it is; of hf://datasets/OWNER/NAME[@REVISION][/PATH], a file or folder, the local path once fetched.
+    """A path as it is; of `hf://datasets/OWNER/NAME[@REVISION][/PATH]`, a file or folder, the local path once fetched.
 
     Of a folder, its Parquet and Arrow files are fetched, or all its files if it has none.
 
