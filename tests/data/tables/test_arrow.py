@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
+from txl_tf import families
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.results import is_table, with_results
@@ -74,6 +75,28 @@ def test_labels_of_tasks(tmp_path):
         read_table(write(tmp_path / "t.parquet", table()), Columns())
     with pytest.raises(InputError, match=r"t\.parquet has no column 'body' but 'text', 'label', 'tags', .*text_column"):
         read_table(path, Columns(text_column="body"))
+
+
+def test_words_with_tags_and_questions(tmp_path):
+    """As the Hub has CoNLL-2003 and SQuAD."""
+
+    def read(task, rows):
+        use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
+        return use.read(write(tmp_path / "t.parquet", rows), Columns(), True)
+
+    ner_tags = {"feature": {"names": ["O", "B-PER"], "_type": "ClassLabel"}, "_type": "List"}
+    about = {b"huggingface": json.dumps({"info": {"features": {"ner_tags": ner_tags}}}).encode()}
+    words = pa.table({"tokens": [["Ida", "left"], ["no"]], "ner_tags": [[1, 0], [0]]}).replace_schema_metadata(about)
+    assert [text.tags for text in read("tagging", words)] == [("B-PER", "O"), ("O",)]
+    answers = [{"text": ["Graz"], "answer_start": [13]}, {"text": [], "answer_start": []}]
+    questions = {
+        "id": ["1", "2"],
+        "context": ["Ida lives in Graz."] * 2,
+        "question": ["Where?", "Why?"],
+        "answers": answers,
+    }
+    found = [one for paragraph in read("answering", pa.table(questions)).paragraphs for one in paragraph.questions]
+    assert [[(answer.text, answer.start) for answer in one.answers] for one in found] == [[("Graz", 13)], []]
 
 
 def test_faults_are_one_line(tmp_path):
