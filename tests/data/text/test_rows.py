@@ -142,6 +142,15 @@ def test_the_column_of_the_text(tmp_path):
         sources.text_files(str(tmp_path / "notes.txt"), text_column="x")
 
 
+def test_groups_without_rows(tmp_path):
+    schema = pa.schema([("text", pa.string())])
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        for texts in ([], ["a", "b"], [], [], ["c"], []):
+            stream.write_batch(pa.record_batch({"text": pa.array(texts, pa.string())}))
+    text = sources.text_files(str(tmp_path / "t.arrow"))
+    assert [rows.texts_of(piece) for piece in text.pieces] == [["a", "b"], ["c"]]
+
+
 def test_files_that_tensorflow_opens(tmp_path):
     parquet.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "t.parquet", row_group_size=2)
     groups = Groups("t", rows.RemoteFile(str(tmp_path / "t.parquet")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import io
 import itertools
@@ -91,7 +92,7 @@ def text_column(path: str, given: str | None) -> str:
 def pieces(split: str | None, path: str, name: str, column: str) -> Iterator[Piece]:
     """A Piece for each group of rows of a file, from its first row up to its last."""
     start = 0
-    for rows in _opened(path).rows:
+    for rows in filter(None, _opened(path).rows):
         yield Piece(split, path, start, start + rows, name, column)
         start += rows
 
@@ -109,8 +110,13 @@ def texts_of(piece: Piece) -> list[str]:
 
 
 def _group_of(piece: Piece, groups: Groups | Texts) -> int:
-    starts = itertools.accumulate(groups.rows, initial=0)
-    return next(group for group, start in enumerate(starts) if start == piece.start)
+    return bisect.bisect_right(_starts(groups), piece.start) - 1  # before it groups may be empty
+
+
+@functools.lru_cache(maxsize=64)
+def _starts(groups: Groups | Texts) -> list[int]:
+    """The number of each group's first row."""
+    return list(itertools.accumulate(groups.rows, initial=0))
 
 
 def documents(piece: Piece, reading: TextRules) -> tuple[list[tuple[str, bytes]], int]:
