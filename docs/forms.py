@@ -18,13 +18,13 @@ HEAD = "| form | names that end in | what it holds |\n|---|---|---|\n"
 
 
 def table():
-    """The rows of the table: a form that is read each, and one for those that are refused."""
+    """The rows of the table: one for each form that is read."""
     rows = [
-        f"| {form.name.removeprefix('a ')} | {', '.join(f'.{end}' for end in form.ends) or 'any other'} | {form.help} |\n"
+        (form.name.removeprefix("a "), ", ".join(f".{end}" for end in form.ends) or "any other", form.help)
         for form in forms.TABLES
         if form.reads
     ]
-    return HEAD + "".join(rows)
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def page(text):
