@@ -128,6 +128,16 @@ def test_what_the_hub_refuses_is_one_line(server, home, monkeypatch):
         hub.resolve(hub.parse("hf://own/open"))
 
 
+def test_a_file_of_another_size_than_the_hub_says_is_refused(server, home, monkeypatch):
+    from huggingface_hub import file_download
+
+    server.add("own/short", {"a": b"12345"})
+    sizes = file_download._int_or_none
+    monkeypatch.setattr(file_download, "_int_or_none", lambda text: 9 if text == "5" else sizes(text))
+    with pytest.raises(InputError, match=r"^the model own/short cannot be fetched \(Consistency check failed"):
+        hub.fetch(hub.parse("hf://own/short"), everything)
+
+
 def test_a_full_disk_is_one_line_and_leaves_no_half(server, home, monkeypatch):
     from huggingface_hub import file_download
 

@@ -136,7 +136,8 @@ def _in_one_line(place: HfUri) -> Iterator[None]:
             ) from error
         raise InputError(f"the {what} cannot be fetched ({one_line(error)})") from error
     except OSError as error:
-        reason = error.strerror or one_line(error)
+        if error.errno is None:  # of the library: a file of another size than the Hub says, and the like
+            raise InputError(f"the {what} cannot be fetched ({one_line(error)})") from error
         raise InputError(
-            f"the {what} cannot be kept in {HF_HUB_CACHE} ({reason}): make room, or name another folder as HF_HOME"
+            f"the {what} cannot be kept in {HF_HUB_CACHE} ({error.strerror}): make room, or set another HF_HOME"
         ) from error
