@@ -113,7 +113,7 @@ def test_files_to_tag_are_told_by_the_tags_that_the_model_knows(tuned, folder):
 def test_words_are_cut_by_the_rules_of_the_version_that_trained(tuned, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(tuned[0], older)
-    (older / "columns.json").unlink()  # as it was before 0.29
+    (older / "columns.json").unlink()  # as in runs of earlier versions
     texts = [txl_tf.load(str(path), progress=False).predict("他在River 10")["tokens"] for path in (tuned[0], older)]
     assert texts == [["他", "在", "River", "10"], ["他在River", "10"]]
 

@@ -3,7 +3,7 @@
 config.json         family, task and every setting (Config)
 corpus.json         the data the model was trained on: name, unit, fingerprint, vocabulary
 labels.json         the names of the classes, in the order of their numbers, if there are any
-columns.json        which columns of the table were learned, if it was a table
+columns.json        how its files are read: the columns that were named, and the scheme of tags
 vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
