@@ -1,8 +1,7 @@
-"""Runs all layers of the same form through one of them, so that their computation is traced once."""
+"""Generates with all layers through the first of them, so that their computation is traced once."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +10,7 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.memory_attention import Biases
 from txl_tf.models.given_weights import given_weights
-from txl_tf.models.traced_gradient import as_call, traced_with_gradient
 from txl_tf.ops import KeyValueRing
 from txl_tf.ops.gradients import without_custom_gradients
 from txl_tf.ops.plain import Plain
@@ -30,35 +27,6 @@ class AlikeLayers:
         self.layers = layers
         # Each by ops.implementation(), with which a trace computes.
         self._extend: dict[Plain, Callable[..., Any]] = {}
-        self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
-
-    def run(
-        self,
-        i: int,
-        hidden: tf.Tensor,
-        mems: tf.Tensor,
-        biases: Biases | None = None,
-        training: bool = False,
-        **inputs: Any,
-    ) -> tf.Tensor:
-        """Layer i's output [B, T, D]. Only hidden, the weights and the biases have a gradient."""
-        wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self.layers[i].variables, biases or ()))
-        sources, others = _tensors(wanted), _tensors((mems, inputs))
-        form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
-        key = (ops.implementation(), repr((training, form)))
-        if key not in self._by_form:
-            read = functools.partial(self._read_given, form, training)
-            specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
-            self._by_form[key] = traced_with_gradient(read, *specs) if training else as_call(read)
-        return self._by_form[key](*sources, *others)
-
-    def _read_given(self, form: Any, training: bool, *given: tf.Tensor) -> tf.Tensor:
-        """The first layer's output for a nest of this form; given: its tensors, where the form has their specs."""
-        tensors = iter(given)
-        filled = tf.nest.map_structure(lambda leaf: next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf, form)
-        (hidden, weights, biases), (mems, inputs) = filled
-        with given_weights(zip(self.layers[0].variables, weights, strict=True)):
-            return self.layers[0](hidden, mems, biases=biases, training=training, **inputs)
 
     def extend(
         self, i: int, hidden: tf.Tensor, positions: tf.Tensor | LayerSlice, **inputs: Any
@@ -86,16 +54,6 @@ class AlikeLayers:
         """All weights but kernels, each for all N layers at once, [N, ..]."""
         alike = zip(*map(_small_weights, self.layers), strict=True)
         return [tf.stack([tf.convert_to_tensor(variable) for variable in variables]) for variables in alike]
-
-
-def _tensors(nest: Any) -> list[tf.Tensor]:
-    """The tensors among a nest's leaves."""
-    return [leaf for leaf in tf.nest.flatten(nest) if tf.is_tensor(leaf)]
-
-
-def _form(leaf: Any) -> Any:
-    """The part of an input that a trace depends on: a tensor's shape and dtype, or any other value itself."""
-    return tf.TensorSpec(leaf.shape, leaf.dtype) if tf.is_tensor(leaf) else leaf
 
 
 def _small_weights(layer: DecoderLayer) -> list[keras.Variable]:

@@ -11,12 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.memory_attention import MemoryAttention
 from txl_tf.layers.softmax import AdaptiveSoftmax
-from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.given_weights import recomputed
 from txl_tf.models.memory import Mems, shift_in
 from txl_tf.ops import Cluster
@@ -93,7 +91,6 @@ class Decoder(Configured):
             )
             for name in names
         ] or None
-        self.alike_layers = AlikeLayers(self.decoder_layers)
         self.built = True
 
     def build_own(self) -> None:
@@ -141,33 +138,20 @@ class Decoder(Configured):
             look: called with every layer's attention probabilities.
             inputs: further arguments for all layers.
         """
-        run, new_states = self._way_to_run(training, look), []
-        for i, memory in enumerate(mems.hidden):
+        new_states = []
+        for i, (layer, memory) in enumerate(zip(self.decoder_layers, mems.hidden, strict=True)):
             new_states.append(shift_in(memory, hidden, remembered))
             own = {"positions": positions[i], "seed": seeds[i], "biases": self.shared_biases, "training": training}
             if look is not None:
                 own["look"] = functools.partial(look, i)
-            hidden = run(i, hidden, memory, **own, **inputs)
+            hidden = self._run(layer, hidden, memory, **own, **inputs)
         return hidden, tuple(new_states)
 
-    def _way_to_run(self, training: bool, look: Look | None) -> Callable[..., tf.Tensor]:
-        """How layers are run in the program that is being traced: run(i, hidden, mems, **inputs) is layer i's output.
-
-        With `remat` only each layer's input is kept for the backward pass, and the rest computed again. A `look` needs
-        a trace of every layer.
-        """
-
-        def run_plainly(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
-            return self.decoder_layers[i](hidden, mems, **inputs)
-
-        def run_recomputed(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
-            return recomputed(lambda hidden: run_plainly(i, hidden, mems, **inputs), self.decoder_layers[i], hidden)
-
-        if self.config.remat and training:
-            return run_recomputed
-        if look is not None or tf.executing_eagerly():
-            return run_plainly
-        return ops.repeated(run_plainly, self.alike_layers.run)
+    def _run(self, layer: DecoderLayer, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        """The layer's output; with `remat` training keeps only its input, and computes the rest again."""
+        if self.config.remat and inputs["training"]:
+            return recomputed(lambda hidden: layer(hidden, mems, **inputs), layer, hidden)
+        return layer(hidden, mems, **inputs)
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.

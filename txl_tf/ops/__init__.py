@@ -27,7 +27,6 @@ from txl_tf.ops.tpu import Tpu
 NO_DROP = Drop()
 
 Made = TypeVar("Made")
-Way = TypeVar("Way")
 
 
 @tf.autograph.experimental.do_not_convert
@@ -177,16 +176,6 @@ def shared(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def carried(slots: tf.Tensor) -> tf.Tensor:
     """A ring's keys or values as the state of a loop over tokens; tf.bitcast gives them back."""
     return implementation().carried(slots)
-
-
-def repeated(each: Way, at_once: Way) -> Way:
-    """Of two ways to run layers of the same form the one to take: each by itself, or all by one trace."""
-    return implementation().repeated(each, at_once)
-
-
-def layer_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """As `hashing.split_seed`, for layers of the same form."""
-    return implementation().layer_seeds(seed, count)
 
 
 def for_single_rows(make: Callable[[], Made]) -> Made | None:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla import xla_data_pb2
 
-from txl_tf.hashing import numbered_seeds
 from txl_tf.ops import few_rows, rings, shift
 from txl_tf.ops.blocks import Blocked, merge_heads
 from txl_tf.ops.few_rows import LayerRing
@@ -174,17 +173,6 @@ class Cpu(Blocked):
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         """As bits, as `write` needs them. If the state of a loop were not bits, too, XLA would copy each ring twice."""
         return as_bits(slots)
-
-    def repeated(self, each: Any, at_once: Any) -> Any:
-        return at_once
-
-    def layer_seeds(self, seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-        """Their numbers are inputs of the program: with constants in a layer XLA would compile each of them."""
-        if seed is None:
-            return super().layer_seeds(seed, count)
-        with tf.init_scope():
-            numbers = [tf.constant(i) for i in range(count)]
-        return [numbered_seeds(seed, number) for number in numbers]
 
     def for_single_rows(self, make: Callable[[], Any]) -> Any:
         return make()

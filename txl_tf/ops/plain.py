@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.hashing import split_seed
 from txl_tf.ops import rings
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import MASKED, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
@@ -135,12 +134,6 @@ class Plain:
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         return slots
-
-    def repeated(self, each: Any, at_once: Any) -> Any:
-        return each
-
-    def layer_seeds(self, seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-        return split_seed(seed, count)
 
     def for_single_rows(self, make: Callable[[], Any]) -> Any:
         return None

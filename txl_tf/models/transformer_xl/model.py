@@ -7,7 +7,6 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.masks import visible_keys, without_padding
@@ -102,7 +101,7 @@ class TransformerXL(Decoder):
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
         token_seed, position_seed = split_seed(seeds.shared, 2)
-        embedding_seed, output_seed, *layer_seeds = ops.layer_seeds(seeds.lanes, 2 + len(self.decoder_layers))
+        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
         moved = t_len if length is None else length  # tokens that enter the memory
         remembered = length

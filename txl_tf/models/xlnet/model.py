@@ -111,7 +111,7 @@ class XLNet(Decoder):
         config, t_len, m_len = self.config, tokens.shape[1], mems.hidden[0].shape[1]
         rate, seeds = config.dropout if training else 0.0, Seeds.of(seed)
         (position_seed,) = split_seed(seeds.shared, 1)
-        embedding_seed, output_seed, *layer_seeds = ops.layer_seeds(seeds.lanes, 2 + config.n_layer)
+        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + config.n_layer)
         hidden = self.embedding(tokens)
         drop = PositionDropout(rate, position_seed)
         (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)
