@@ -44,7 +44,7 @@ CACHES = {  # RUNS: the folder of a commit's runs
 }
 GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
 PARALLEL = "--xla_gpu_enable_llvm_module_compilation_parallelism=true --xla_gpu_force_compilation_parallelism=16"
-FUSED = {"TXL_TF_FUSED_ATTENTION": "1"}
+FEWER, FUSED = "--ops=fewer", "--ops=fused"
 NO_CARD, NO_TF32 = {"CUDA_VISIBLE_DEVICES": "-1"}, {"NVIDIA_TF32_OVERRIDE": "0"}
 
 
@@ -137,11 +137,11 @@ def measurements(folder, torch, small):
         training("Penn Treebank's sizes", f"{penn} --batch_size=20", beside=True),
         training("preset ptb", recipe),
         of_run("generation of one text", generate, "enwik8_base bfloat16"),
-        training("enwik8_base bfloat16, fused attention", f"{base} {BFLOAT16}", **FUSED),
-        training("Penn Treebank's sizes, fused attention", f"{penn} --batch_size=20", **FUSED),
-        training("preset ptb, fused attention", recipe, **FUSED),
+        training("enwik8_base bfloat16, fused attention", f"{base} {BFLOAT16} {FUSED}"),
+        training("Penn Treebank's sizes, fused attention", f"{penn} --batch_size=20 {FUSED}"),
+        training("preset ptb, fused attention", f"{recipe} {FUSED}"),
         training(f"{EXACT} on the CPU", f"{base} {SAME}", **NO_CARD),
-        training(f"{EXACT} fused attention", f"{base} {SAME}", **NO_TF32 | FUSED),
+        training(f"{EXACT} fused attention", f"{base} {SAME} {FUSED}", **NO_TF32),
         training("XLNet pretraining", f"{pieces} {BFLOAT16}", beside=True),
         training("XLNet fine-tuning", f"{tuned} {BFLOAT16}", beside=True, init="XLNet pretraining"),
         of_run("XLNet prediction", predict, "XLNet fine-tuning", inputs),
@@ -150,7 +150,7 @@ def measurements(folder, torch, small):
         training("caches filled", f"{base} {BFLOAT16}", **CACHES),
         training("caches used", f"{base} {BFLOAT16}", **CACHES),
         training("enwik8_large bfloat16", f"{large} {BFLOAT16}"),
-        training("enwik8_large bfloat16, fused attention", f"{large} {BFLOAT16}", **FUSED),
+        training("enwik8_large bfloat16, fused attention", f"{large} {BFLOAT16} {FUSED}"),
         of_run("evaluation of enwik8_large, M 3,800", evaluate, "enwik8_large bfloat16", memory, beside=False),
         of_run("evaluation of enwik8_base", evaluate, "enwik8_base bfloat16", f"--data_dir={folder}/letters"),
         training("Penn Treebank's sizes, CUDA graphs", f"{penn} --batch_size=20", XLA_FLAGS=GRAPHS),

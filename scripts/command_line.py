@@ -25,7 +25,13 @@ from txl_tf.storage.local_files import without_links_back
 EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""
 
-flags.DEFINE_enum("ops", "fast", ("fast", "plain"), "plain: every operation of a model is its plain formula")
+flags.DEFINE_enum(
+    "ops",
+    "proven",
+    ("plain", "proven", "fewer", "fused"),
+    "what computes a model. plain: each operation's formula; proven: on a GPU only what has run on one; fewer: fewer "
+    "kernels on a GPU; fused: fewer, and attention by kernels of our own (needs requirements-gpu.txt)",
+)
 
 
 def run(main, check=None):
@@ -55,7 +61,7 @@ def run(main, check=None):
             start_up.raise_from_now_on()
             from txl_tf.ops import platform
 
-            with platform.plain(flags.FLAGS.ops == "plain"):
+            with platform.using(flags.FLAGS.ops):
                 status = main(argv)
             sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
             return status

@@ -131,9 +131,7 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
     equations += [ROOT / "txl_tf/training/step.py"]
     for path in equations:
         assert not hardware.search(path.read_text()), path
-    capability = re.compile(
-        r"platform\.program|program\(\)|\.target\b|\b(on_\w*host|in_xla|TILE|LANES|RUNS|row_multiple)\b"
-    )
+    capability = re.compile(r"platform\.program|program\(\)|\.target\b|\b(on_\w*host|in_xla|LANES)\b")
     devices = re.compile(r"\b(XLA|oneDNN|[CGT]PUs?)\b")
     for path in {*equations, *(path for path in SOURCES if part(path) in ("models", "inference"))}:
         assert not capability.search(path.read_text()), path
@@ -145,7 +143,6 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
     assert askers == {
         "devices/distribute.py",
         "devices/host_memory.py",
-        "ops/__init__.py",
         "ops/collectives.py",
         "ops/platform.py",
         "training/peak.py",
@@ -157,7 +154,7 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
             if documented:
                 lines -= function.body[0].end_lineno - function.body[0].lineno + 1
             assert lines <= 40, f"{path}: {function.name}"
-    assert len(list((ROOT / "txl_tf/ops").glob("*.py"))) <= 17
+    assert len(list((ROOT / "txl_tf/ops").glob("*.py"))) <= 18
     attention = functions_of(ROOT / "txl_tf/layers/memory_attention.py")
     (read,) = (function for function in attention if function.name == "read")
     assert read.end_lineno - read.lineno + 1 <= 30

@@ -112,21 +112,6 @@ def test_rows_taken_by_matmul_on_a_tpu_are_the_gathered_ones():
             np.testing.assert_allclose(mine, theirs, rtol=2**-6, atol=1e-6)
 
 
-def test_gradient_of_an_untied_table_by_matmul_on_a_tpu_is_that_of_the_gather(on_device):
-    """One table of all ids, most of them taken several times."""
-    embedding = AdaptiveEmbedding(vocab_size=60, d_model=D, tied=False, dtype="mixed_bfloat16")
-    embedding.build()
-    tokens = tf.constant(np.random.default_rng(1).integers(0, 40, size=(4, 25)))
-    upstream = tf.constant(np.random.default_rng(2).integers(-3, 4, size=(*tokens.shape, D)), tf.bfloat16)
-    gathered, (scattered,) = outputs(embedding, tokens, upstream)
-    on_device("tpu")
-    graph = tf.function(outputs).get_concrete_function(embedding, tokens, upstream).graph
-    taken, (product,) = outputs(embedding, tokens, upstream)
-    assert "MatMul" in {op.type for op in graph.get_operations()}
-    np.testing.assert_array_equal(taken, gathered)
-    np.testing.assert_allclose(product, scattered, rtol=2**-6, atol=1e-6)
-
-
 def test_is_a_keras_layer(tmp_path):
     embedding = build(LAYOUTS["tables (wt103)"], "float32")
     tokens = keras.Input([None], dtype="int32")

@@ -66,7 +66,7 @@ def test_what_is_for_a_gpu_computes_the_same_and_so_do_the_formulas(rng, case):
     make, read, changes = CASES[case]
     model, tokens = make(**changes), tf.constant(rng.integers(0, 11, [B, T]), tf.int32)
     loss, gradients = loss_and_gradients(model, read, tokens, training=True)
-    for other_ops in (platform.traced_for("gpu"), platform.plain()):
+    for other_ops in (platform.traced_for("gpu"), platform.using("plain")):
         with other_ops:
             found, found_gradients = loss_and_gradients(model, read, tokens, training=True)
         np.testing.assert_allclose(found, loss, rtol=1e-12)

@@ -4,7 +4,6 @@ Inputs are rounded to the dtype first. The plain formula computes them in float6
 the implementation alone; they are relative to the largest number of the exact result.
 """
 
-import dataclasses
 import functools
 import itertools
 import typing
@@ -17,10 +16,11 @@ import tensorflow as tf
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import Cluster, Drop, KeyValueRing, Scores
 from txl_tf.ops.cpu import Cpu
+from txl_tf.ops.few_rows import FewRows
+from txl_tf.ops.fewer import FewerKernels
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
-from txl_tf.ops.scores import Segments
 from txl_tf.ops.stored import LayerSlice, Stored, as_bits, stored
 from txl_tf.ops.tpu import Tpu
 
@@ -29,11 +29,12 @@ SEED = tf.constant([5, 6])
 NO_DROP = Drop()
 
 IMPLEMENTATIONS = {
-    "cpu": (Cpu(Program("cpu", False, False, False)), False),
-    "cpu-saved": (Cpu(Program("cpu", True, False, False)), True),
-    "cpu-xla": (Cpu(Program("cpu", True, True, False)), True),
+    "cpu": (Cpu(Program("cpu", False, False)), False),
+    "cpu-saved": (Cpu(Program("cpu", True, False)), True),
+    "cpu-xla": (Cpu(Program("cpu", True, True)), True),
     "gpu": (Gpu(False), False),
     "gpu-xla": (Gpu(True), True),
+    "gpu-fewer": (FewerKernels(True), True),
     "tpu": (Tpu(), True),
 }
 """Each implementation, and whether XLA compiles it here."""
@@ -62,50 +63,36 @@ def causal(t_len, m_len, window=None, drop=NO_DROP, training=True):
 
     def call(ops, query, key, value, position_query, position):
         position = ops.positions(position, query, training, None)
-        return ops.attend(Scores(query, key, position_query, position), value, mask, drop, None)
+        return ops.attend(Scores(query, key, position_query, position), value, mask, drop)
 
     return Case(attention(t_len, m_len + t_len), call)
 
 
 def both_ways(t_len, m_len, places=None, drop=NO_DROP, absent=None):
-    """XLNet's scores: keys on both sides, directions, segments; all rows, or those at some places."""
+    """XLNet's scores: keys on both sides, directions; all rows, or those at some places."""
     k_len, draw = m_len + t_len, np.random.default_rng(1)
-    segments, backward = tf.constant(draw.integers(0, 3, [B, k_len])), tf.constant([True, False])
-    of_queries, rows = segments[:, m_len:], t_len
+    backward, rows = tf.constant([True, False]), t_len
     if places is not None:
         places, rows = tf.constant(places), len(places[0])
-        of_queries = tf.gather(of_queries, places, batch_dims=1)
     mask = tf.constant(draw.random([B, 1, rows, k_len]) < 0.7)
     if absent:
         absent = tf.constant(np.arange(k_len) < np.array([[0], [m_len]]))
         mask &= ~absent[:, None, None] & tf.constant(np.arange(rows) != 1)[:, None]  # row 1 sees nothing
 
-    def call(ops, query, key, value, position_query, sine, cosine, term):
+    def call(ops, query, key, value, position_query, sine, cosine):
         position = ops.positions([sine, cosine], query, True, backward)
         scores = Scores(query, key, position_query, position, backward, causal=False, places=places, absent=absent)
-        scores = dataclasses.replace(scores, segments=Segments(term, of_queries, segments))
-        return ops.attend(scores, value, mask, drop, None)
+        return ops.attend(scores, value, mask, drop)
 
     rows_of_positions = [H, k_len + t_len - 1, D]
-    return Case([*attention(rows, k_len)[:4], rows_of_positions, rows_of_positions, [B, H, rows]], call)
-
-
-def first_part(t_len, part):
-    second = np.arange(t_len) >= part
-    mask = tf.constant(second[:, None] | ~second)
-
-    def call(ops, query, key, value, position_query, position):
-        scores = Scores(query, key, position_query, position, causal=False, first_part=part)
-        return ops.attend(scores, value, mask, NO_DROP, None)
-
-    return Case(attention(t_len, t_len, position=[H, 2 * t_len - 1, D]), call)
+    return Case([*attention(rows, k_len)[:4], rows_of_positions, rows_of_positions], call)
 
 
 def ring(t_len, slots, oldest):
     mask = visible_keys(t_len, slots - t_len)
 
     def call(ops, query, key, value, position_query, position):
-        return ops.attend(Scores(query, key, position_query, position), value, mask, NO_DROP, tf.constant(oldest))
+        return ops.attend_ring(Scores(query, key, position_query, position), value, mask, tf.constant(oldest))
 
     return Case(attention(t_len, slots), call, wanted=0)
 
@@ -120,12 +107,12 @@ def cluster_nll(ops, hidden, table, bias, projection):
     return ops.cluster_nll(hidden, labels, Cluster(table, bias, projection))
 
 
-def lookup(own, tail, tied):
+def lookup(own):
     rows = tf.constant([[0, 3, 3, 9], [8, 1, 0, 2]])
     own = tf.constant([[True, True, False, True], [False, True, True, True]]) if own else None
 
     def call(ops, table):
-        return ops.lookup(table, rows, table.dtype.name, own, tail, tied)
+        return ops.lookup(table, rows, table.dtype.name, own)
 
     return Case([[10, D]], call)
 
@@ -150,7 +137,6 @@ CASES = {
     "attend both ways in tiles, with dropout": both_ways(130, 6, drop=Drop(0.3, SEED)),
     "attend at places": both_ways(130, 6, places=[[0, 129, 5, 5], [64, 1, 128, 127]], drop=Drop(0.3, SEED)),
     "attend with absent keys": both_ways(130, 6, absent=True),
-    "attend in two parts": first_part(20, 12),
     "attend to a ring": ring(1, 32, 5),
     "attend to a ring, a segment": ring(4, 32, 8),
     "attend to a ring of tiles": ring(128, 256, 128),
@@ -158,16 +144,11 @@ CASES = {
     "heads with memory": heads(6),
     "rows by head": Case([[7, D], [D, H, 4]], lambda ops, rows, kernel: ops.rows_by_head(rows, kernel)),
     "dot": Case([[B, 5, D], [D, 12]], lambda ops, x, matrix: ops.dot(x, matrix)),
-    "dense": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias, False)),
-    "dense, kept": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias, True)),
+    "dense": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias)),
     "layer norm": Case([[B, 5, D], [D], [D]], lambda ops, x, gamma, beta: layer_norm(ops, x, gamma, beta)),
     "layer norm of long segments": Case([[B, 130, D], [D], [D]], lambda ops, *inputs: layer_norm(ops, *inputs)),
-    "relu": Case([[B, 5, D]], lambda ops, x: ops.relu_and_dropout(x, 0.0, None, None)),
-    "relu and dropout": Case([[B, 130, D]], lambda ops, x: ops.relu_and_dropout(x, 0.3, SEED, -2)),
-    "lookup": lookup(False, False, True),
-    "lookup, untied": lookup(False, False, False),
-    "lookup of the head": lookup(True, False, True),
-    "lookup of a tail": lookup(True, True, True),
+    "lookup": lookup(False),
+    "lookup of a cluster": lookup(True),
     "logits": Case(
         [[B, 5, D], [40, 8], [40], [8, D]], lambda ops, x, *weights: ops.cluster_logits(x, Cluster(*weights))
     ),
@@ -234,7 +215,7 @@ def test_it_computes_the_formula_and_its_gradients(kind, dtype, name):
 @pytest.mark.parametrize("dtype", BOUND)
 def test_single_rows_on_a_cpu(dtype, batch):
     """Matrices, keys, values and positions of a layer among those of all."""
-    draw, cpu, plain = np.random.default_rng(0), Cpu(Program("cpu", False, False, False)), Plain()
+    draw, cpu, plain = np.random.default_rng(0), FewRows(Program("cpu", False, False)), Plain()
 
     def numbers(*shape):
         x = tf.cast(draw.normal(size=shape), dtype)
@@ -245,7 +226,7 @@ def test_single_rows_on_a_cpu(dtype, batch):
     x, exact_x = numbers(batch, 1, D)
     bias, exact_bias = numbers(12)
     matrix = LayerSlice(stored(tf.unstack(matrices)), layer)
-    pairs = [(cpu.dense(x, matrix, bias, True), plain.dense(exact_x, exact_matrices[1], exact_bias, True))]
+    pairs = [(cpu.dense(x, matrix, bias), plain.dense(exact_x, exact_matrices[1], exact_bias))]
 
     query, exact_query = numbers(batch, H, 1, D)
     position_query, exact_position_query = numbers(batch, H, 1, D)
@@ -256,8 +237,8 @@ def test_single_rows_on_a_cpu(dtype, batch):
     exact_scores = Scores(exact_query, exact_keys[1], exact_position_query, exact_positions[1])
     pairs.append(
         (
-            cpu.attend(Scores(query, key, position_query, position), value, mask, NO_DROP, oldest),
-            plain.attend(exact_scores, exact_values[1], mask, NO_DROP, oldest),
+            cpu.attend_ring(Scores(query, key, position_query, position), value, mask, oldest),
+            plain.attend_ring(exact_scores, exact_values[1], mask, oldest),
         )
     )
     for got, wanted in pairs:

@@ -24,7 +24,7 @@ def test_values_and_gradients_are_tensorflows(rng):
     for ours, plain, inputs in (
         (add_bias, lambda x, beta: x + beta, [x, beta]),
         (
-            Cpu(Program("cpu", False, False, False)).scale_and_shift,
+            Cpu(Program("cpu", False, False)).scale_and_shift,
             lambda x, gamma, beta: x * gamma + beta,
             [x, gamma, beta],
         ),

@@ -35,17 +35,20 @@ class AdaptiveEmbedding(ClusteredLayer):
         proj_same_dim: with div_val > 1, project clusters whose width already is d_model, too.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
         scale: factor of the vectors; None: sqrt(d_model), as in Transformer-XL.
-        tied: whether a softmax shares the tables, so that their gradients have a second term; changes no result.
 
     Attributes:
         tables: list of variables; see `table_shapes`.
         projections: list of variable [width, d_model] or None, one per table.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None, tied: bool = True, **kwargs: Any):
+    def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None, **kwargs: Any):
         super().__init__(vocab_size, d_model, **kwargs)
         self.scale = scale
-        self.tied = tied
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> AdaptiveEmbedding:
+        """The layer of a dict from `get_config`; in those of earlier versions `tied` changes no result."""
+        return super().from_config({name: value for name, value in config.items() if name != "tied"})
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Creates the weights, whose shapes do not depend on the input's."""
@@ -69,5 +72,5 @@ class AdaptiveEmbedding(ClusteredLayer):
     def _lookup(self, i: int, rows: tf.Tensor, own: tf.Tensor | None = None) -> tf.Tensor:
         """Rows [.., D] of table i, projected; zeros where `own` is false."""
         projection = self.projections[i]
-        out = ops.lookup(self.tables[i].value, rows, self.compute_dtype, own, tail=i > 0, tied=self.tied)
+        out = ops.lookup(self.tables[i].value, rows, self.compute_dtype, own)
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)

@@ -75,13 +75,9 @@ class FeedForward(Layer):
         inner_seed, outer_seed = split_seed(seed, 2)
         shared_axis = TIME if self.variational else None
         inner_kernel, outer_kernel = kernels or (self.inner.kernel, self.outer.kernel)
-        kept = kernels is not None
-        inner = ops.dense(hidden, inner_kernel, self.inner.bias, kept)
-        if self.activation == "relu":
-            inner = ops.relu_and_dropout(inner, rate, inner_seed, shared_axis)
-        else:
-            inner = dropout(ACTIVATIONS[self.activation](inner), rate, inner_seed, shared_axis)
-        return dropout(ops.dense(inner, outer_kernel, self.outer.bias, kept), rate, outer_seed, shared_axis)
+        inner = ACTIVATIONS[self.activation](ops.dense(hidden, inner_kernel, self.inner.bias))
+        inner = dropout(inner, rate, inner_seed, shared_axis)
+        return dropout(ops.dense(inner, outer_kernel, self.outer.bias), rate, outer_seed, shared_axis)
 
     def kernels(self) -> tuple[tf.Tensor, ...]:
         """W1 [D, d_inner] and W2 [d_inner, D], as tensors."""

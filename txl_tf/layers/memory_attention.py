@@ -270,7 +270,7 @@ class MemoryAttention(Layer):
         query, key, value = self.project(hidden, None, kernels)
         ring = ops.write(ring, key, value, block)
         scores = self.scores(query, ring.keys, position, biases)
-        return self.combine(ops.attend(scores, ring.values, attention_mask, oldest=ring.start), kernels), ring
+        return self.combine(ops.attend_ring(scores, ring.values, attention_mask, ring.start), kernels), ring
 
     def kernels(self) -> Kernels:
         """The Kernels, as tensors. Compute them before a loop over tokens, which would reshape them for each token."""

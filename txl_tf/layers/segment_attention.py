@@ -14,7 +14,9 @@ from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.masks import rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels
 from txl_tf.ops import Scores
-from txl_tf.ops.scores import Segments
+
+SEGMENTS = 8
+"""Segment ids are below this."""
 
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
@@ -26,7 +28,7 @@ class Streams:
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
-    segments: int [B, K], each key's segment, below `ops.scores.SEGMENTS`; None: there is one segment.
+    segments: int [B, K], each key's segment, below SEGMENTS; None: there is one segment.
     targets: int [B, P], the token of the segment that each prediction is for; -1: an unused prediction, whose result is
         zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
@@ -34,7 +36,6 @@ class Streams:
     absent: as in Scores.
     query_only: whether the result has no rows of the content stream.
     last_only: whether the result's only row of the content stream is that of the last token.
-    first_part: as in Scores, in the content stream.
     """
 
     encoding: tf.Tensor
@@ -45,12 +46,11 @@ class Streams:
     absent: tf.Tensor | None = None
     query_only: bool = False
     last_only: bool = False
-    first_part: int = 0
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
         """For tf.nest: the fields that are not tensors, and the tensors."""
         tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask, self.absent
-        return (self.query_only, self.last_only, self.first_part), tensors
+        return (self.query_only, self.last_only), tensors
 
     @classmethod
     def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Streams:
@@ -70,7 +70,7 @@ class Streams:
             last = tf.fill([tf.shape(hidden)[0], 1], t_len - 1)
             parts.append(StreamPart(1, content_mask, _at(own, last), places=last))
         elif not self.query_only:
-            parts.append(StreamPart(t_len, content_mask, own, first_part=self.first_part))
+            parts.append(StreamPart(t_len, content_mask, own))
         if self.targets is not None:
             tokens, used = tf.maximum(self.targets, 0), self.targets >= 0
             parts.append(StreamPart(self.predictions, self.query_mask, _at(own, tokens), tokens, used, t_len))
@@ -86,7 +86,6 @@ class StreamPart(NamedTuple):
     places: int [B, P], the rows' tokens; None: all T in order.
     used: bool [B, P], the rows that are not zero; None: all.
     seed: a number to add to the seed of dropout.
-    first_part: as in Scores.
     """
 
     size: int
@@ -95,7 +94,6 @@ class StreamPart(NamedTuple):
     places: tf.Tensor | None = None
     used: tf.Tensor | None = None
     seed: int = 0
-    first_part: int = 0
 
     def kept(self, x: tf.Tensor) -> tf.Tensor:
         """x [B, H, P, n], zero in unused rows."""
@@ -223,7 +221,7 @@ class SegmentAttention(RelMultiHeadAttention):
             tf.split(self.project_query(hidden, kernels), 2, axis=2), (position[:, 1:], position[:, :-1]), strict=True
         ):
             scores = dataclasses.replace(self.scores(query, ring.keys, distances, biases), causal=True)
-            outputs.append(ops.attend(scores, ring.values, attention_mask, oldest=ring.start))
+            outputs.append(ops.attend_ring(scores, ring.values, attention_mask, ring.start))
         return self.combine(tf.concat(outputs, axis=2), kernels), ring
 
     def _project_distances(self, streams: Streams) -> tf.Tensor | list[tf.Tensor]:
@@ -243,11 +241,20 @@ class SegmentAttention(RelMultiHeadAttention):
         streams: Streams,
         biases: Biases | None,
     ) -> Scores:
-        """`scores` of a stream's queries [B, H, P, d], and (q + w) . (s[1] - s[0]) where the segments differ."""
-        known: dict[str, Any] = {"backward": streams.backward, "absent": streams.absent, "first_part": part.first_part}
-        scores = dataclasses.replace(self.scores(query, key, position, biases), places=part.places, **known)
+        """`scores` of a stream's queries [B, H, P, d], and (q + w) . (s[1] - s[0]) where the segments differ.
+
+        That term is a product, too: of a query's row that has it in the columns of all segments but its own, and a
+        key's one-hot segment.
+        """
+        known: dict[str, Any] = {"backward": streams.backward, "absent": streams.absent, "places": part.places}
+        scores = dataclasses.replace(self.scores(query, key, position, biases), **known)
         if streams.segments is None:
             return scores
         table = tf.convert_to_tensor(self.segment_table)
         term = tf.einsum("bhtd,hd->bht", query + self._scaled(self._biases(biases)[2], query), table[1] - table[0])
-        return dataclasses.replace(scores, segments=Segments(term, part.segments, streams.segments))
+        own, of_keys = (
+            tf.one_hot(ids, SEGMENTS, dtype=query.dtype)[:, None] for ids in (part.segments, streams.segments)
+        )
+        of_keys = tf.broadcast_to(of_keys, tf.concat([tf.shape(key)[:3], [SEGMENTS]], 0))
+        query = tf.concat([scores.query, term[..., None] * (1 - own)], axis=-1)
+        return dataclasses.replace(scores, query=query, key=tf.concat([scores.key, of_keys], axis=-1))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
@@ -21,6 +20,7 @@ from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch, State
+from txl_tf.ops import scores
 from txl_tf.ops.plain import accurate_dtype
 
 Segment = tuple[tf.Tensor, tf.Tensor]
@@ -109,7 +109,7 @@ def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) ->
     """
     if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
-    return ops.segments_at_once(config.eval.tgt_len)
+    return scores.segments_at_once(config.eval.tgt_len)
 
 
 def evaluation_lanes(

@@ -68,7 +68,6 @@ class PermutationLM(Objective):
             visible=visible,
             targets=positions,
             query_only=True,
-            first_part=self.model.config.reuse_len,
             backward=batch.backward if self.bi_data else None,
             **options,
         )

@@ -8,22 +8,20 @@ first matrix must be the axis that is summed. `product` meets both conditions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla import xla_data_pb2
 
-from txl_tf.ops import few_rows, rings, shift
-from txl_tf.ops.blocks import Blocked, merge_heads
-from txl_tf.ops.few_rows import LayerRing
+from txl_tf.ops import rings, shift
+from txl_tf.ops.attention import Attention, merge_heads
 from txl_tf.ops.gradients import WithGradient, custom_gradient
 from txl_tf.ops.plain import accurate_dtype
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import SEGMENTS, Drop, Scores
-from txl_tf.ops.stored import LayerSlice, as_bits
+from txl_tf.ops.stored import as_bits
 
 SUMS_SIDE_BY_SIDE = 16
 """The number of float32 numbers in the widest vector register."""
@@ -32,11 +30,8 @@ SMALL = 2**14
 """With fewer numbers, `_halved_square` is one operation, which is traced and compiled sooner."""
 
 
-class Cpu(Blocked):
-    """For a CPU; the program says whether XLA compiles it.
-
-    Matrices, keys, values and positions may be LayerSlices: then a single row of each text is read (`few_rows`).
-    """
+class Cpu(Attention):
+    """For a CPU; the program says whether XLA compiles it."""
 
     def __init__(self, program: Program):
         self.compiled = program.compiled
@@ -47,25 +42,14 @@ class Cpu(Blocked):
         return self.only_compiled and x.dtype == tf.bfloat16
 
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
-        if isinstance(matrix, LayerSlice):
-            return few_rows.multiply_rows(x, matrix)
         matrix = tf.cast(matrix, x.dtype)
         # An einsum's gradient makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
 
-    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor, kept: bool) -> tf.Tensor:
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
         return add_bias(self.dot(x, matrix), tf.cast(bias, x.dtype))
 
-    def logits(self, x: tf.Tensor, table: Any, bias: tf.Tensor) -> tf.Tensor:
-        if not isinstance(table, LayerSlice):
-            return super().logits(x, table, bias)
-        logits = self.dot_rows(x, table)
-        accurate = accurate_dtype(logits.dtype)
-        return few_rows.add_bias(tf.cast(logits, accurate), tf.cast(bias, accurate))
-
     def dot_rows(self, x: tf.Tensor, rows: Any) -> tf.Tensor:
-        if isinstance(rows, LayerSlice):
-            return few_rows.multiply_rows(x, rows)
         rows = tf.cast(rows, x.dtype)
         return product(x, rows, transpose_b=True) if self._is_narrow(x) else tf.matmul(x, rows, transpose_b=True)
 
@@ -83,9 +67,14 @@ class Cpu(Blocked):
         return tf.transpose(tf.reshape(merged, [-1, n_head, d_head]), [1, 0, 2])
 
     def matmul(self, x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False, wide: bool = True) -> tf.Tensor:
-        if self._is_narrow(x):
-            return product(x, y, transpose_b=transpose_b)
-        return tf.matmul(x, y, transpose_b=transpose_b)
+        if not self._is_narrow(x):
+            return super().matmul(x, y, transpose_b)
+        if y.shape.rank == 4:
+            return product(x, y, transpose_b)
+        n_head, t_len, d_head = x.shape[1:]
+        rows = tf.reshape(tf.transpose(x, [1, 0, 2, 3]), [n_head, -1, d_head])
+        score = tf.reshape(product(rows, y, transpose_b=True), [n_head, -1, t_len, y.shape[1]])
+        return tf.transpose(score, [1, 0, 2, 3])
 
     def dot_columns(self, x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
         return product(x, matrix, transpose_b=True) if self._is_narrow(x) else super().dot_columns(x, matrix)
@@ -112,38 +101,15 @@ class Cpu(Blocked):
         sums = tf.reshape(sums, [batch, heads * d_head, -1])
         return tf.transpose(tf.reshape(tf.transpose(sums, [0, 2, 1]), [batch, -1, heads, d_head]), [0, 2, 1, 3])
 
-    def dot_shared_keys(self, query: tf.Tensor, key: tf.Tensor, wide: bool) -> tf.Tensor:
-        if not self._is_narrow(query):
-            return super().dot_shared_keys(query, key, wide)
-        n_head, t_len, d_head = query.shape[1:]
-        queries = tf.reshape(tf.transpose(query, [1, 0, 2, 3]), [n_head, -1, d_head])
-        score = tf.reshape(product(queries, key, transpose_b=True), [n_head, -1, t_len, key.shape[1]])
-        return tf.transpose(score, [1, 0, 2, 3])
-
-    def attend(self, scores: Scores, value: Any, mask: tf.Tensor, drop: Drop, oldest: tf.Tensor | None) -> tf.Tensor:
-        if isinstance(scores.position, LayerSlice):
-            return few_rows.attend(scores, value, mask, oldest)
-        return super().attend(scores, value, mask, drop, oldest)
-
     def shift(self, scores: tf.Tensor, k_len: int) -> tf.Tensor:
         return shift.relative_shift_moved_back(scores, k_len)
 
-    def segment_scores(self, term: tf.Tensor, of_queries: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
-        """The keys' one-hot segments times a row that has the term in all columns but that of the query's segment."""
-        of_queries, of_keys = (tf.one_hot(ids, SEGMENTS, dtype=term.dtype) for ids in (of_queries, of_keys))
-        return tf.einsum("bhts,bks->bhtk", term * (1 - of_queries[:, None]), of_keys)
-
-    def as_ring(self, position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
+    def exponentials(self, score: tf.Tensor, hide: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, ...]:
+        """For TensorFlow's kernels already divided by their sum: its own kernel does it in one pass."""
         if self.compiled:
-            return super().as_ring(position, oldest, extra)
-        position = tf.roll(position, oldest, axis=1)
-        return tf.concat([position, position[:, :extra]], axis=1)
-
-    def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Without a gradient by TensorFlow's own kernel, in one pass; it already divides by the sum."""
-        if only_read and not self.compiled:
-            return tf.nn.softmax(score + tf.cast(hide, score.dtype)), tf.ones([], hide.dtype)
-        return super().exponentials(score, hide, only_read)
+            return super().exponentials(score, hide, dtype)
+        weight = tf.cast(tf.nn.softmax(tf.cast(score, hide.dtype) + hide), score.dtype)
+        return weight, tf.ones([], hide.dtype), weight
 
     def scale_and_shift(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
         @custom_gradient
@@ -155,9 +121,7 @@ class Cpu(Blocked):
 
         return run(x, gamma, beta)
 
-    def write(self, ring: Any, key: tf.Tensor, value: tf.Tensor, block: int) -> Any:
-        if isinstance(ring, LayerRing):
-            return ring.written(key, value)
+    def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
         if self.only_compiled and block == key.shape[2] > 1:
             return rings.written(ring, key, value, functools.partial(rings.with_rows, start=ring.start))
         if ring.keys.dtype != tf.bfloat16:
@@ -169,16 +133,6 @@ class Cpu(Blocked):
 
     def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([_halved_square(tensor) for tensor in tensors])
-
-    def carried(self, slots: tf.Tensor) -> tf.Tensor:
-        """As bits, as `write` needs them. If the state of a loop were not bits, too, XLA would copy each ring twice."""
-        return as_bits(slots)
-
-    def for_single_rows(self, make: Callable[[], Any]) -> Any:
-        return make()
-
-    def slot_multiple(self, single_rows: bool, whole_tiles: bool) -> int:
-        return few_rows.RUNS if single_rows else super().slot_multiple(single_rows, whole_tiles)
 
 
 def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:

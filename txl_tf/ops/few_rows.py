@@ -12,11 +12,15 @@ Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 from __future__ import annotations
 
 import typing
+from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.ops import platform
+from txl_tf.ops.cpu import Cpu
+from txl_tf.ops.plain import accurate_dtype, added
 from txl_tf.ops.rings import scattered
-from txl_tf.ops.scores import MASKED, Scores
+from txl_tf.ops.scores import Scores
 from txl_tf.ops.stored import LayerSlice, Stored, as_bits, from_bits
 
 BLOCK = 4 * 2**20
@@ -144,11 +148,37 @@ def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
     return tf.cast(tf.reshape(tf.matmul(ones, partial)[:, :1], [-1, n_head, 1, d_head]), weight.dtype)
 
 
-def attend(scores: Scores, value: tf.Tensor | LayerSlice, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
-    """`ops.attend` of one query of each text to a ring with a multiple of RUNS slots."""
-    query = scores.query
-    score = row_scores(query, scores.key) + tf.roll(row_scores(scores.position_query, scores.position), oldest, axis=-1)
-    score += tf.where(tf.roll(mask, oldest, axis=-1), tf.zeros([], score.dtype), tf.constant(MASKED, score.dtype))
-    weight = tf.exp(score - tf.reduce_max(score, axis=-1, keepdims=True))
-    output = row_values(weight, value) / tf.reduce_sum(weight, axis=-1, keepdims=True)
-    return tf.cast(output, query.dtype)
+class FewRows(Cpu):
+    """For programs that read a single row of each text: matrices, keys, values and positions may be LayerSlices."""
+
+    def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
+        return multiply_rows(x, matrix) if isinstance(matrix, LayerSlice) else super().dot(x, matrix)
+
+    def dot_rows(self, x: tf.Tensor, rows: Any) -> tf.Tensor:
+        return multiply_rows(x, rows) if isinstance(rows, LayerSlice) else super().dot_rows(x, rows)
+
+    def logits(self, x: tf.Tensor, table: Any, bias: tf.Tensor) -> tf.Tensor:
+        if not isinstance(table, LayerSlice):
+            return super().logits(x, table, bias)
+        logits = self.dot_rows(x, table)
+        accurate = accurate_dtype(logits.dtype)
+        return add_bias(tf.cast(logits, accurate), tf.cast(bias, accurate))
+
+    def attend_ring(self, scores: Scores, value: Any, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+        """A ring has a multiple of RUNS slots."""
+        if not isinstance(scores.position, LayerSlice):
+            return super().attend_ring(scores, value, mask, oldest)
+        query, by_distance = scores.query, row_scores(scores.position_query, scores.position)
+        score = row_scores(query, scores.key) + tf.roll(by_distance, oldest, axis=-1)
+        score += added(tf.roll(mask, oldest, axis=-1), None, score.dtype)
+        weight = tf.exp(score - tf.reduce_max(score, axis=-1, keepdims=True))
+        output = row_values(weight, value) / tf.reduce_sum(weight, axis=-1, keepdims=True)
+        return tf.cast(output, query.dtype)
+
+    def write(self, ring: Any, key: tf.Tensor, value: tf.Tensor, block: int) -> Any:
+        return ring.written(key, value) if isinstance(ring, LayerRing) else super().write(ring, key, value, block)
+
+
+def available() -> bool:
+    """Whether `platform.single_rows` has an effect on the program that is being traced."""
+    return isinstance(platform.implementation(), Cpu)

@@ -6,7 +6,7 @@ Each method is an operation of the door (`txl_tf.ops`), which documents argument
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.ops import rings
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import MASKED, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
+from txl_tf.ops.scores import MASKED, NO_DROP, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
 from txl_tf.ops.shift import columns_from, relative_shift
 
 
@@ -30,7 +30,7 @@ class Plain:
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
         return tf.tensordot(x, tf.cast(matrix, x.dtype), 1)
 
-    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor, kept: bool) -> tf.Tensor:
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
         return self.dot(x, matrix) + tf.cast(bias, x.dtype)
 
     def cluster_logits(self, hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
@@ -71,13 +71,14 @@ class Plain:
         sine, cosine = rows
         return tf.where(backward[:, None, None, None], cosine - sine, cosine + sine)
 
-    def attend(self, scores: Scores, value: Any, mask: tf.Tensor, drop: Drop, oldest: tf.Tensor | None) -> tf.Tensor:
-        if oldest is not None:  # a ring's keys, from the oldest to the newest
-            value = tf.roll(value, -oldest, axis=2)
-            scores = dataclasses.replace(scores, key=tf.roll(scores.key, -oldest, axis=2))
+    def attend(self, scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
         score = tf.cast(self.scores(scores), accurate_dtype(value.dtype))
         kept = probability_mask(scores, drop) if drop.rate else None
         return self.weighted(score + added(mask, scores.absent, score.dtype), value, drop.rate, kept)
+
+    def attend_ring(self, scores: Scores, value: Any, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+        key, value = (tf.roll(x, -oldest, axis=2) for x in (scores.key, value))
+        return self.attend(dataclasses.replace(scores, key=key), value, mask, NO_DROP)
 
     def weighted(self, score: tf.Tensor, value: tf.Tensor, rate: float, kept: tf.Tensor | None) -> tf.Tensor:
         """softmax(score), zero where it is not kept, times value: [B, H, T, d]."""
@@ -96,10 +97,6 @@ class Plain:
                 score += self.shift(by_distance, k_len)
             else:
                 score += columns_from(by_distance, scores.position.shape[-2] - k_len - scores.places, k_len)
-        if scores.segments is not None:
-            term, of_queries, of_keys = scores.segments
-            differ = of_queries[:, None, :, None] != of_keys[:, None, None]
-            score += tf.where(differ, term[..., None], tf.zeros([], term.dtype))
         return score
 
     def shift(self, scores: tf.Tensor, k_len: int) -> tf.Tensor:
@@ -111,12 +108,7 @@ class Plain:
         mean, variance = keras.ops.moments(wide, [-1], keepdims=True)
         return tf.cast((wide - mean) * inverse_deviation(variance, epsilon) * gamma + beta, x.dtype)
 
-    def relu_and_dropout(self, x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None) -> tf.Tensor:
-        return dropout(tf.nn.relu(x), rate, seed, shared_axis)
-
-    def lookup(
-        self, table: tf.Tensor, rows: tf.Tensor, dtype: str, own: tf.Tensor | None, tail: bool, tied: bool
-    ) -> tf.Tensor:
+    def lookup(self, table: tf.Tensor, rows: tf.Tensor, dtype: str, own: tf.Tensor | None) -> tf.Tensor:
         out = tf.cast(tf.gather(table, rows if own is None else tf.where(own, rows, 0)), dtype)
         return out if own is None else tf.where(own[..., None], out, tf.zeros_like(out))
 
@@ -125,21 +117,6 @@ class Plain:
 
     def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
-
-    def weight_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return list(gradients)
-
-    def shared(self, scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return list(scalars)
-
-    def carried(self, slots: tf.Tensor) -> tf.Tensor:
-        return slots
-
-    def for_single_rows(self, make: Callable[[], Any]) -> Any:
-        return None
-
-    def slot_multiple(self, single_rows: bool, whole_tiles: bool) -> int:
-        return TILE if whole_tiles else 1
 
 
 def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
@@ -169,13 +146,12 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axi
 
 def probability_mask(scores: Scores, drop: Drop) -> tf.Tensor:
     """The dropout mask of all attention probabilities: bool [B, H, T, K]; keys that cannot be seen are kept."""
-    batch, heads, t_len, _ = tf.unstack(tf.shape(scores.query))
-    k_len, t_len = scores.key.shape[2], scores.query.shape[2]
+    batch, heads, *_ = tf.unstack(tf.shape(scores.query))
+    k_len = scores.key.shape[2]
     tiles = []
-    for first in range(0, t_len, TILE):
-        last = min(first + TILE, t_len)
-        tile = tile_mask(scores, drop, first, tf.stack([batch, heads, last - first, scores.seen(last)]))
-        tiles.append(tf.pad(tile, [[0, 0]] * 3 + [[0, k_len - scores.seen(last)]], constant_values=True))
+    for first, last, seen in scores.blocks(TILE):
+        tile = tile_mask(scores, drop, first, tf.stack([batch, heads, last - first, seen]))
+        tiles.append(tf.pad(tile, [[0, 0]] * 3 + [[0, k_len - seen]], constant_values=True))
     return tf.concat(tiles, axis=2)
 
 

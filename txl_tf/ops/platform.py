@@ -1,9 +1,10 @@
-"""The program that is being traced: for which device, and whether XLA compiles it. Only `ops/__init__.py` asks."""
+"""The program that is being traced: for which device, whether XLA compiles it, and the implementation of operations."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import typing
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -12,11 +13,16 @@ from typing import Literal, TypeVar
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+if typing.TYPE_CHECKING:
+    from txl_tf.ops.plain import Plain
+
 Value = TypeVar("Value")
 Target = Literal["cpu", "gpu", "tpu"]
+Ops = Literal["plain", "proven", "fewer", "fused"]
 _TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
 _FOR_SAVED_MODEL = contextvars.ContextVar("for_saved_model", default=False)
-_plain = False  # for all threads: MirroredStrategy traces each replica in one of its own
+_SINGLE_ROWS = contextvars.ContextVar("single_rows", default=False)
+_ops: Ops = "proven"  # for all threads: MirroredStrategy traces each replica in one of its own
 
 
 class Program(typing.NamedTuple):
@@ -25,20 +31,48 @@ class Program(typing.NamedTuple):
     target: the device.
     compiled: whether XLA compiles it.
     only_compiled: whether it runs only as compiled by XLA, so that it may have operations that only XLA has.
-    plain: whether the formulas themselves are wanted.
+    ops: as in `using`.
+    single_rows: as in `single_rows`.
     """
 
     target: Target
     compiled: bool
     only_compiled: bool
-    plain: bool
+    ops: Ops = "proven"
+    single_rows: bool = False
 
 
 def program() -> Program:
     """The program that is being traced, or is running eagerly."""
     compiled = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     only_compiled = compiled and not _FOR_SAVED_MODEL.get()
-    return Program(_TRACED_FOR.get() or _device(), compiled, only_compiled, _plain)
+    return Program(_TRACED_FOR.get() or _device(), compiled, only_compiled, _ops, _SINGLE_ROWS.get())
+
+
+@tf.autograph.experimental.do_not_convert
+def implementation() -> Plain:
+    """The implementation for the program that is being traced; programs with different ones must not share a trace."""
+    return _implementation(program())
+
+
+@functools.cache
+def _implementation(program: Program) -> Plain:
+    # Imported late, since attention, of which they are subclasses, asks for them.
+    from txl_tf.ops.cpu import Cpu
+    from txl_tf.ops.few_rows import FewRows
+    from txl_tf.ops.fewer import FewerKernels
+    from txl_tf.ops.fused.attention import Fused
+    from txl_tf.ops.gpu import Gpu
+    from txl_tf.ops.plain import Plain
+    from txl_tf.ops.tpu import Tpu
+
+    if program.ops == "plain":
+        return Plain()
+    if program.target == "cpu":
+        return FewRows(program) if program.single_rows else Cpu(program)
+    if program.target == "tpu":
+        return Tpu()
+    return {"proven": Gpu, "fewer": FewerKernels, "fused": Fused}[program.ops](program.only_compiled)
 
 
 def _device() -> Target:
@@ -68,12 +102,21 @@ def for_saved_model() -> AbstractContextManager[None]:
     return having(_FOR_SAVED_MODEL, True)
 
 
+def single_rows() -> AbstractContextManager[None]:
+    """In this context functions that are traced for a CPU read a single row of each text; see few_rows.py."""
+    return having(_SINGLE_ROWS, True)
+
+
 @contextlib.contextmanager
-def plain(wanted: bool = True) -> Iterator[None]:
-    """In this context, in all threads, every operation is its plain formula."""
-    global _plain
-    before, _plain = _plain, wanted
+def using(ops: Ops) -> Iterator[None]:
+    """In this context, in all threads, operations are of this kind.
+
+    plain: the formulas; proven: what a GPU has run; fewer: with fewer kernels on a GPU; fused: also with attention by
+    kernels of our own. On a CPU and a TPU the last three are the same.
+    """
+    global _ops
+    before, _ops = _ops, ops
     try:
         yield
     finally:
-        _plain = before
+        _ops = before

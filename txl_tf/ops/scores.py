@@ -20,15 +20,15 @@ TPU's vector registers, and of rows and columns of its matrix units."""
 MASKED = -1e30
 """The score of a key that may not be seen; finite, so that no row can become NaN."""
 
-SEGMENTS = 8
-"""Segment ids are below this."""
-
 
 class Drop(typing.NamedTuple):
     """The dropout of attention probabilities: its rate, and its seed as for `dropout`."""
 
     rate: float = 0.0
     seed: tf.Tensor | None = None
+
+
+NO_DROP = Drop()
 
 
 class Cluster(typing.NamedTuple):
@@ -44,21 +44,41 @@ class Cluster(typing.NamedTuple):
     projection: tf.Tensor | LayerSlice | None
 
 
-class Segments(typing.NamedTuple):
-    """A term of the scores for a query and a key in different segments.
+class Block(typing.NamedTuple):
+    """Neighbouring queries of T, and the keys that they may see at most.
 
-    score: [B, H, T], the term; in the same segment it is 0.
-    of_queries, of_keys: int [B, T] and [B, K], the segments, below SEGMENTS.
+    first, last: the first query, and the one after the last.
+    seen: the number of keys, from the first on.
     """
 
-    score: tf.Tensor
-    of_queries: tf.Tensor
-    of_keys: tf.Tensor
+    first: int
+    last: int
+    seen: int
+
+    def queries(self, x: tf.Tensor) -> tf.Tensor:
+        """The block's rows of x [.., T, n]."""
+        return cut(x, -2, self.first, self.last)
+
+    def keys(self, x: tf.Tensor) -> tf.Tensor:
+        """The block's rows of x [.., K, n]."""
+        return cut(x, -2, 0, self.seen)
+
+    def mask(self, x: tf.Tensor) -> tf.Tensor:
+        """The block's part of x, [T, K] or broadcastable to [B, H, T, K]."""
+        rows = x if x.shape[-2] == 1 else self.queries(x)
+        return rows if x.shape[-1] == 1 else cut(rows, -1, 0, self.seen)
+
+
+def cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
+    """x[first:last] along axis -1 or -2; x itself if that is the whole axis, since TensorFlow's kernels would copy."""
+    if first == 0 and last == x.shape[axis]:
+        return x
+    return x[..., first:last] if axis == -1 else x[..., first:last, :]
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """query . key + position_query . position, for the distance of the two, + segments.
+    """query . key + position_query . position, for the distance of the two.
 
     query: [B, H, T, d].
     key: [B, H, K, d].
@@ -67,13 +87,10 @@ class Scores:
         position_query[i] . position[j + T-1-i], if that row exists: C = K rows for distances K-1, .., 0, or K + T-1
         rows for K-1, .., -(T-1). None: no such term.
     backward: bool [B], the lanes whose text runs backward, as given to `ops.positions`.
-    segments: None: no such term.
     places: int [B, P], the tokens' numbers in the segment if the queries are only P of its T, [B, H, P, d]. Position
         then has K + T-1 rows. `ops.attend` returns the same rows, dropout included, as for all T queries. None: query i
         is at place i.
     causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
-    first_part: the first `first_part` queries see no segment token from number `first_part` on, so these keys need not
-        be computed; 0: not known.
     absent: bool [B, K], keys that the mask hides from all queries, and that a query which sees no key does not attend
         to, either; None: none.
     """
@@ -83,10 +100,8 @@ class Scores:
     position_query: tf.Tensor | None = None
     position: tf.Tensor | LayerSlice | None = None
     backward: tf.Tensor | None = None
-    segments: Segments | None = None
     places: tf.Tensor | None = None
     causal: bool = True
-    first_part: int = 0
     absent: tf.Tensor | None = None
 
     def segment_len(self) -> int:
@@ -95,11 +110,12 @@ class Scores:
             return self.query.shape[2]
         return self.position.shape[-2] - self.key.shape[2] + 1
 
-    def seen(self, last: int) -> int:
-        """How many keys, from the first on, the queries before `last` may see at most."""
+    def blocks(self, size: int) -> list[Block]:
+        """All queries in Blocks of this many; a block skips the keys that lie in the future of all its queries."""
         t_len, k_len = self.query.shape[2], self.key.shape[2]
-        seen = k_len - t_len + last if self.causal else k_len
-        return min(seen, k_len - t_len + self.first_part) if last <= self.first_part else seen
+        ends = [min(first + size, t_len) for first in range(0, t_len, size)]
+        seen = [k_len - t_len + last if self.causal else k_len for last in ends]
+        return [Block(first, *rest) for first, *rest in zip(range(0, t_len, size), ends, seen, strict=True)]
 
     def cast(self, dtype: tf.DType | str) -> Scores:
         """The same with queries, keys and positions in another dtype."""
@@ -133,3 +149,8 @@ def _mask_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape:
     index = (head * rows[:, None, :, None] + (places - first)[:, None, :, None]) * k_len + tf.range(k_len)
     first = tf.stack([tf.zeros_like(first), first], axis=-1)[:, None, :, None]
     return bits_at(index, tf.reshape(seed, [-1, 1, 1, 1, 2]) + first) >= int(rate * 2**32)
+
+
+def segments_at_once(t_len: int) -> int:
+    """How many segments of T tokens make up a block of attention's queries: larger matrices are multiplied faster."""
+    return 1 if TILE % t_len else TILE // t_len

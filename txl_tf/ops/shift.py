@@ -28,6 +28,8 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     """
     k_len = k_len or scores.shape[-1]
     *lead, t_len, columns = scores.shape
+    if t_len == 1:
+        return scores if k_len == columns else scores[..., :k_len]
     first = t_len - 1
     if k_len == columns:
         scores = tf.pad(scores, [[0, 0]] * (len(lead) + 1) + [[1, 0]])

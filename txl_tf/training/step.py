@@ -14,7 +14,8 @@ from txl_tf.devices.distribute import compiles, run
 from txl_tf.devices.host_memory import without_leftovers
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
-from txl_tf.ops import halved_squares, weight_gradients
+from txl_tf.ops import halved_squares
+from txl_tf.ops.fewer import weight_gradients
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage

@@ -1,6 +1,5 @@
 """The kernels of attention for a GPU, which JAX runs here on the CPU, against the formulas."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -72,10 +71,7 @@ def test_values_and_gradients_are_those_of_the_formulas(t_len, k_len, width, cau
     drop = Drop(rate, tf.constant([[3, 5], [-7, 11]]) if rate else None)
     actual = value_and_gradients(attention.attend, inputs, mask, causal, drop)
 
-    def plain(*given):
-        return Plain().attend(*given, None)
-
-    expected = value_and_gradients(plain, [tf.cast(x, tf.float64) for x in inputs], mask, causal, drop)
+    expected = value_and_gradients(Plain().attend, [tf.cast(x, tf.float64) for x in inputs], mask, causal, drop)
     for kernel, formula in zip(actual, expected, strict=True):
         np.testing.assert_allclose(kernel, formula, rtol=0, atol=2e-5 * np.abs(formula).max())
 
@@ -85,7 +81,7 @@ def test_bfloat16_is_rounded_but_not_wrong():
     inputs, mask = arguments(64, 128, 64, True, "bfloat16")
     actual = value_and_gradients(attention.attend, inputs, mask, True, Drop())
     wide = [tf.cast(x, tf.float64) for x in inputs]
-    expected = value_and_gradients(lambda *given: Plain().attend(*given, None), wide, mask, True, Drop())
+    expected = value_and_gradients(Plain().attend, wide, mask, True, Drop())
     for kernel, formula in zip(actual, expected, strict=True):
         assert kernel.dtype == tf.bfloat16
         np.testing.assert_allclose(tf.cast(kernel, tf.float64), formula, rtol=0, atol=0.02 * np.abs(formula).max())
@@ -96,24 +92,22 @@ def test_lanes_that_share_a_gradient_of_the_positions_are_added():
     inputs, mask = arguments(16, 32, 16, True)
     inputs = [tf.tile(x, [3, 1, 1, 1]) if x.shape.rank == 4 else x for x in inputs]  # 6 lanes, 2 and 2 of them alike
     once = value_and_gradients(attention.attend, inputs, mask, True, Drop())
-    formula = value_and_gradients(lambda *given: Plain().attend(*given, None), inputs, mask, True, Drop())
+    formula = value_and_gradients(Plain().attend, inputs, mask, True, Drop())
     np.testing.assert_allclose(once[4], formula[4], atol=2e-5 * np.abs(formula[4]).max())
 
 
-def test_without_jax_the_variable_is_an_error(monkeypatch):
-    monkeypatch.setenv(attention.VARIABLE, "1")
-    assert attention.wanted()
+def test_without_jax_they_are_an_error(monkeypatch):
     monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^TXL_TF_FUSED_ATTENTION=1 needs JAX: pip install -r requirements-gpu\.txt$"):
-        attention.wanted()
+    with pytest.raises(InputError, match=r"^--ops=fused needs JAX: pip install -r requirements-gpu\.txt$"):
+        attention.check()
 
 
 @pytest.mark.slow
 def test_a_training_step_for_a_gpu_calls_the_kernels_of_attention(tmp_path):
     sizes = "--n_layer=2 --d_model=32 --d_embed=32 --n_head=2 --d_head=16 --d_inner=32 --tgt_len=16 --mem_len=16"
     command = [sys.executable, ROOT / "tpu/aot_compile.py", "--preset=enwik8_base", "--target=gpu", *sizes.split()]
-    command += ["--dropatt=0.1", "--batch_size_per_core=2", f"--stablehlo_out={tmp_path}/step"]
-    done = subprocess.run(command, env=os.environ | {attention.VARIABLE: "1"}, capture_output=True, text=True)
+    command += ["--ops=fused", "--dropatt=0.1", "--batch_size_per_core=2", f"--stablehlo_out={tmp_path}/step"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     step = (tmp_path / "step").read_bytes()
     assert all(f'name = "{name}"'.encode() in step for name in KERNELS)

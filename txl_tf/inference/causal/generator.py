@@ -21,7 +21,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
@@ -36,6 +35,7 @@ from txl_tf.models.transformer_xl.token_readers import (
     TextsReader,
     TokenReader,
 )
+from txl_tf.ops import few_rows
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -97,9 +97,9 @@ class Generator(tf.Module):
         self.model = model
         self.segment = segment
         reads_few_rows = decoder.reads_few_rows and model.compute_dtype != "float16"  # rows are never in float16
-        single_rows = jit_compile and has_xla() and reads_few_rows
+        single_rows = jit_compile and has_xla() and reads_few_rows and few_rows.available()
         self.decoder = decoder(model, reach, segment, single_rows=single_rows)
-        self.rows = ops.for_single_rows(lambda: RowWeights(self.decoder, int8)) if single_rows else None
+        self.rows = RowWeights(self.decoder, int8) if single_rows else None
         # One trace for any batch size, which is then compiled once for each.
         cache, seen = self.decoder.cache_spec(), tf.TensorSpec([None, model.config.vocab_size], tf.bool)
         draft = Draft(cache, tf.TensorSpec([None], tf.int32), seen)

@@ -24,7 +24,7 @@ from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops.gradients import without_custom_gradients
-from txl_tf.ops.platform import plain
+from txl_tf.ops.platform import using
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.storage.files import complete_directory, require_new_directory, write_atomically
 
@@ -77,7 +77,7 @@ class TokenReader:
     def __init__(self, model: TransformerXL, reach: Reach):
         self.model, self.reach = model, reach
         encoding = sinusoids(key_distances(reach.mem_len + 1, reach.clamp_len), model.config.d_model)
-        with plain():
+        with using("plain"):
             layers = model.decoder_layers
             self.positions = [np.asarray(layer.attention.project_positions(encoding)) for layer in layers]
 
@@ -129,7 +129,7 @@ class TokenReader:
             "values": tf.TensorSpec(memory, tf.float32, "values"),
             "length": tf.TensorSpec([1], tf.int32, "length"),
         }
-        with plain(), without_custom_gradients(), tempfile.TemporaryDirectory() as folder:
+        with using("plain"), without_custom_gradients(), tempfile.TemporaryDirectory() as folder:
             token = tf.function(self.token, autograph=False).get_concrete_function(**specs)
             root = tf.Module()
             root.weights = [variable.value for variable in self.model.variables]  # as in `Served.save`

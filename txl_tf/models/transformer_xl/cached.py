@@ -13,7 +13,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
@@ -23,7 +22,8 @@ from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.kept import Kept
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.ops import KeyValueRing, LayerSlice
+from txl_tf.ops import KeyValueRing, LayerSlice, few_rows
+from txl_tf.ops.scores import TILE
 
 
 class Cache(typing.NamedTuple):
@@ -85,7 +85,8 @@ class CachedDecoder(tf.Module):
         self.reach = reach = reach.by_token
         self.segments = segments
         whole_tiles = model.compute_dtype == "bfloat16" or segments > 1
-        self.slots = ops.ring_slots(reach.mem_len + max_segment, single_rows, whole_tiles)
+        multiple = few_rows.RUNS if single_rows else TILE if whole_tiles else 1
+        self.slots = math.ceil((reach.mem_len + max_segment) / multiple) * multiple
         self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
         vectors = 2 * model.config.n_layer * model.config.n_head * model.config.d_head * self.slots
         size = vectors * tf.as_dtype(model.compute_dtype).size

@@ -9,10 +9,9 @@ import typing
 
 import tensorflow as tf
 
-from txl_tf import ops
 from txl_tf.models.kept import Kept
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, in_compute_dtype
-from txl_tf.ops import Cluster, LayerSlice
+from txl_tf.ops import Cluster, LayerSlice, few_rows, platform
 from txl_tf.ops.few_rows import LayerRing
 from txl_tf.ops.stored import Stored, as_bits, stored, stored_alone
 
@@ -114,13 +113,17 @@ class TextsReader:
 
     def begin(self, cache: Cache) -> Cache:
         """The loop's first state."""
-        keys, values = tf.nest.map_structure(ops.carried, (cache.keys, cache.values))
+        if not few_rows.available():
+            return cache
+        # As bits, as they are written. If the state of a loop were not bits, too, XLA would copy each ring twice.
+        keys, values = tf.nest.map_structure(as_bits, (cache.keys, cache.values))
         return cache._replace(keys=keys, values=values)
 
     def read(self, step: tf.Tensor, tokens: tf.Tensor, state: Cache) -> tuple[tf.Tensor, Cache]:
         """Reads int32 [B, 1] in the loop's step of this number: hidden [B, 1, D], and the next state."""
-        hidden, cache = self.decoder(tokens, self.end(state), self.kernels, self._positions(step))
-        return hidden, self.begin(cache)
+        with platform.single_rows():
+            hidden, cache = self.decoder(tokens, self.end(state), self.kernels, self._positions(step))
+            return hidden, self.begin(cache)
 
     def _positions(self, step: tf.Tensor) -> list[LayerSlice] | list[tf.Tensor]:
         if isinstance(self.positions, list):
@@ -208,7 +211,8 @@ class FewTextsReader:
 
         first = (tf.constant(0), self.decoder.model.embedding(tokens), state.keys, state.values)
         n_layer = len(self.decoder.model.decoder_layers)
-        _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
+        with platform.single_rows():
+            _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
         return hidden, FewTextsState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
 
     def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
@@ -218,7 +222,8 @@ class FewTextsReader:
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
             for cluster in self.rows.clusters
         ]
-        return self.decoder.model.log_prob(hidden, clusters)
+        with platform.single_rows():
+            return self.decoder.model.log_prob(hidden, clusters)
 
     def end(self, state: FewTextsState) -> FewTextsState:
         """The state after the loop."""

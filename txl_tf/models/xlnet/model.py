@@ -40,8 +40,7 @@ class XLNet(Decoder):
 
     def __init__(self, config: XLNetConfig, predicts: bool = True, name: str = "xlnet"):
         self.predicts = predicts
-        embedding = {"scale": 1.0, "tied": predicts}
-        super().__init__(config, name, {"attn_type": "xlnet"}, embedding, {} if predicts else None)
+        super().__init__(config, name, {"attn_type": "xlnet"}, {"scale": 1.0}, {} if predicts else None)
 
     def build_own(self) -> None:
         """Creates the query stream's mask embedding."""
@@ -69,7 +68,6 @@ class XLNet(Decoder):
         targets: tf.Tensor | None = None,
         query_only: bool = False,
         last_only: bool = False,
-        first_part: int = 0,
         backward: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
@@ -90,8 +88,6 @@ class XLNet(Decoder):
                 has no effect. None: there is no query stream.
             query_only: do not compute the content stream's own result.
             last_only: compute the content stream's result only for the last token.
-            first_part: the first `first_part` tokens see, by `visible`, no token after them; so the content stream does
-                not compute their scores with later tokens. 0: not known.
             backward: bool [B], whether a lane's text runs backward; None: none does.
             seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
                 each lane has its own.
@@ -123,7 +119,7 @@ class XLNet(Decoder):
         if segments is not None:
             segments = tf.concat([tf.zeros([tf.shape(tokens)[0], m_len], segments.dtype), segments], axis=1)
         absent = None if valid is None else empty_slots(t_len, m_len, valid)
-        streams = Streams(encoding, backward, segments, targets, query_mask, absent, first_part=first_part)
+        streams = Streams(encoding, backward, segments, targets, query_mask, absent)
         last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
         remembered = min(config.reuse_len, t_len) or t_len
         hidden, new_states = self.read_segment(
@@ -146,7 +142,7 @@ class XLNet(Decoder):
         """The embedded segment [B, T, D] and a mask embedding for each target, with unused targets for even rows."""
         if targets is None:
             return hidden, None
-        missing = ops.missing_rows(hidden.shape[1] + targets.shape[1])
+        missing = -(hidden.shape[1] + targets.shape[1]) % ops.implementation().row_multiple
         if missing:
             targets = tf.pad(targets, [[0, 0], [0, missing]], constant_values=-1)
         query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)

@@ -1,12 +1,11 @@
 """Attention by the kernels of kernels.py, as an operation of TensorFlow.
 
-VARIABLE=1 in the environment asks for them. They were compiled for cards, but have not run on one yet.
+`--ops=fused` asks for them. They were compiled for cards, but have not run on one yet.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,25 +13,41 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.errors import InputError
+from txl_tf.ops.attention import merge_heads
+from txl_tf.ops.fewer import FewerKernels, is_small
 from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
 from txl_tf.ops.scores import Drop, Scores
 
-VARIABLE = "TXL_TF_FUSED_ATTENTION"
+
+class Fused(FewerKernels):
+    """For a GPU whose attention never writes the scores."""
+
+    def attend(self, scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
+        """By the fused kernels, if they suit."""
+        if self.only_compiled and suits(scores, mask, drop):
+            return attend(scores, value, mask, drop)
+        return super().attend(scores, value, mask, drop)
+
+    def positions(self, rows: Any, query: tf.Tensor, training: bool, backward: tf.Tensor | None) -> tf.Tensor:
+        return super().positions(rows, query, training and not self.only_compiled, backward)
+
+    def context_gradients(self, d_heads: tf.Tensor, matrix: tf.Tensor, lengths: list[int]) -> list[tf.Tensor]:
+        """Small ones by one product, which is then cut: to cut its input would be a kernel."""
+        if not (self.only_compiled and is_small(d_heads)):
+            return super().context_gradients(d_heads, matrix, lengths)
+        return tf.split(self.dot_columns(merge_heads(d_heads), matrix), lengths, axis=1)
 
 
-def wanted() -> bool:
-    """Whether the environment asks for the kernels; InputError if JAX, which lowers them, is missing."""
-    asked = os.environ.get(VARIABLE) == "1"
-    if asked and importlib.util.find_spec("jax") is None:
-        raise InputError(f"{VARIABLE}=1 needs JAX: pip install -r requirements-gpu.txt")
-    return asked
+def check() -> None:
+    """Raises InputError if JAX, which lowers the kernels, is missing."""
+    if importlib.util.find_spec("jax") is None:
+        raise InputError("--ops=fused needs JAX: pip install -r requirements-gpu.txt")
 
 
 def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
     """Whether there are kernels for these terms: those of a Transformer-XL, in a batch of known size."""
     position = scores.position
-    others = scores.segments, scores.places, scores.absent
-    if position is None or scores.first_part or any(term is not None for term in others):
+    if position is None or scores.places is not None or scores.absent is not None:
         return False
     masks = mask.shape.rank == 2 or (mask.shape.rank == 4 and mask.shape[1] == 1)
     shapes = masks and position.shape.rank == 3 and scores.query.shape.is_fully_defined()

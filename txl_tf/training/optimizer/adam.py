@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.hashing import random_bits
-from txl_tf.ops import shared
+from txl_tf.ops.fewer import shared
 from txl_tf.ops.gradients import ADAM
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.loss_scale import LossScale

@@ -1,20 +1,173 @@
-"""Scores of attention on a TPU: products in float32, and shifts of rows by products with permutation matrices.
+"""Attention on a TPU: products in float32, and shifts of rows by products with permutation matrices.
 
 Shapes: B batch, H heads, T queries, K keys, C positions, d = d_head.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from txl_tf.ops.attention import Attention
 from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
-from txl_tf.ops.scores import TILE
+from txl_tf.ops.plain import accurate_dtype, added
+from txl_tf.ops.scores import TILE, Block, Drop, Scores, cut, tile_mask
+from txl_tf.ops.shift import columns_from, relative_shift
 
+FEWEST_TILES = 5  # with fewer tiles of keys the rotated scores get another layout, which costs a copy
 MOST_TILES = 28  # of keys; with more, it is faster to do all of them at once
+MOST_WIDE_KEYS = 4 * TILE  # longer rows are kept for the gradient in a narrow dtype, to save memory
+WIDEST = 1 << 23  # scores of a block that stay in fast memory: 32 MB of float32
+
+
+class TpuAttention(Attention):
+    """A loop of its own over blocks, each of which has its own dtype of products and its own number of keys."""
+
+    def attend(self, scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
+        scores = _with_signs(scores)
+        if scores.position is not None:  # its gradient is a sum over blocks
+            scores = dataclasses.replace(scores, position=widened(scores.position))
+        outputs = []
+        for block, score, seen_value in _scores_of_blocks(scores, value):
+            absent = None if scores.absent is None else scores.absent[:, : block.seen]
+            hide = added(block.mask(mask), absent, accurate_dtype(score.dtype))
+            keep = functools.partial(tile_mask, scores, drop, block.first) if drop.rate else None
+            outputs.append(self.weighted_values(score, seen_value, hide, drop.rate, keep))
+        return tf.concat(outputs, axis=2)
+
+    def attend_ring(self, scores: Scores, value: Any, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+        scores, extra = dataclasses.replace(scores, causal=False), scores.query.shape[2] - 1
+        if extra:
+            position = tf.roll(scores.position, oldest, axis=1)
+            position = tf.concat([position, position[:, :extra]], axis=1)
+            scores = dataclasses.replace(scores, position=position)
+        mask, outputs = tf.roll(mask, oldest, axis=-1), []
+        for block, score, seen_value in _scores_of_blocks(scores, value, None if extra else oldest):
+            outputs.append(_only_read(score, seen_value, added(block.mask(mask), None, accurate_dtype(score.dtype))))
+        return tf.concat(outputs, axis=2)
+
+    def matmul(self, x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False, wide: bool = True) -> tf.Tensor:
+        return wide_product("bhtd,bhkd->bhtk" if transpose_b else "bhtk,bhkd->bhtd", x, y, wide)
+
+    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        return wide_product("bhtk,bhtd->bhkd", weight, x, wide=False)
+
+    def exponentials(self, score: tf.Tensor, hide: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, ...]:
+        weight, total, _ = super().exponentials(score, hide, dtype)
+        weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
+        narrow = weight.dtype != dtype and weight.shape[-1] > MOST_WIDE_KEYS
+        return weight, total, computed_once(tf.cast(weight, dtype)) if narrow else weight
+
+
+def _with_signs(scores: Scores) -> Scores:
+    """The same Scores, with the direction of each lane as a sign in its queries; see `Tpu.positions`."""
+    if scores.backward is None:
+        return scores
+    query: tf.Tensor = scores.position_query
+    sign = tf.where(scores.backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
+    query = tf.concat([query, query * sign[:, None, None, None]], axis=-1)
+    return dataclasses.replace(scores, position_query=query, backward=None)
+
+
+def _scores_of_blocks(
+    scores: Scores, value: tf.Tensor, oldest: tf.Tensor | None = None
+) -> Iterator[tuple[Block, tf.Tensor, tf.Tensor]]:
+    """Each Block, its scores [B, H, rows, seen], and the values that it sees; oldest: of a ring that one row reads."""
+    query, key, t_len = scores.query, scores.key, scores.query.shape[2]
+    blocks = [block._replace(seen=_seen(scores, block)) for block in scores.blocks(TILE)]
+    joined = t_len > TILE and _is_wide(query, key.shape[2])  # with bfloat16 scores the gradients would be copied
+    queries, position_queries = (
+        [None] * len(blocks) if x is None else _rows_of_blocks(x, blocks, joined)
+        for x in (query, scores.position_query)
+    )
+    keys, values = (_first_rows(x, [block.seen for block in blocks], joined) for x in (key, value))
+    for i, block in enumerate(blocks):
+        wide = _is_wide(queries[i], block.seen)
+        score = wide_product("bhtd,bhkd->bhtk", queries[i], keys[i], wide)
+        if scores.position is not None:
+            places = None if scores.places is None else scores.places[:, block.first : block.last]
+            position = cut(
+                scores.position, -2, 0 if places is not None else t_len - block.last, scores.position.shape[-2]
+            )
+            term = shifted_scores(position_queries[i], position, block.seen, places, wide)
+            term = term if oldest is None else tf.roll(term, oldest, axis=-1)
+            score += tf.cast(term, score.dtype)
+        yield block, score, values[i]
+
+
+def _only_read(score: tf.Tensor, value: tf.Tensor, hide: tf.Tensor) -> tf.Tensor:
+    """softmax(score + hide) times value, without gradient.
+
+    The exponentials are summed by a product with ones, and computed within the two products that use them, which is
+    faster than writing them.
+    """
+    masked = tf.cast(score, hide.dtype) + hide
+    weight = tf.cast(tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True)), score.dtype)
+    total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
+    output = wide_product("bhtk,bhkd->bhtd", tf.cast(weight, value.dtype), value, score.dtype != tf.bfloat16)
+    return tf.cast(tf.cast(output, hide.dtype) * (1 / total), value.dtype)
+
+
+def _seen(scores: Scores, block: Block) -> int:
+    """How many keys are computed for a block."""
+    k_len = scores.key.shape[2]
+    fewest = min(k_len, FEWEST_TILES * TILE)
+    rows = min(scores.query.shape[2], TILE)
+    rotated = scores.position is not None and is_rotated(scores.query.dtype, rows, fewest)
+    return max(block.seen, fewest) if rotated else block.seen
+
+
+def _is_wide(query: tf.Tensor, k_len: int) -> bool:
+    """Whether a block's scores of the queries [B, H, T, d] and K keys, in float32, stay in fast memory."""
+    batch, heads, t_len = query.shape[:3]
+    return None not in (batch, heads, t_len) and batch * heads * min(t_len, TILE) * k_len <= WIDEST
+
+
+def _rows_of_blocks(x: tf.Tensor, blocks: Sequence[Block], joined: bool) -> list[tf.Tensor]:
+    """The rows of each block of x [.., T, d]; joined: their gradients are concatenated, not padded and added."""
+    if joined:
+        return tf.split(x, [block.last - block.first for block in blocks], axis=-2)
+    return [block.queries(x) for block in blocks]
+
+
+def _first_rows(x: tf.Tensor, counts: list[int], joined: bool) -> list[tf.Tensor]:
+    """The first rows of x [.., K, d], once for each count; none of the counts is smaller than the one before.
+
+    With `joined` each part is cut from the next larger one. The matmul that computes the gradient of the larger part
+    then also adds that of the smaller one. Otherwise one operation adds up the padded gradients of all parts.
+    """
+    parts: list[tf.Tensor] = []
+    for count in reversed(counts):
+        parts.insert(0, cut(parts[0] if joined and parts else x, -2, 0, count))
+    return parts
+
+
+def shifted_scores(
+    query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None, wide: bool = True
+) -> tf.Tensor:
+    """The position term of the scores, by key: score[i, j] = query[i] . position[j + T-1-i].
+
+    On a TPU it is expensive to shift each row by a different number of columns, while a product with a permutation
+    matrix rotates a row at almost no cost, and exactly. That is used in bfloat16.
+
+    Args:
+        query: [B, H, T, d].
+        position: [H, K or more, d], farthest distance first. Scores that would need rows after the last are undefined.
+        k_len: K.
+        places, wide: as in Scores, and whether products are float32 at least.
+    """
+    if is_rotated(query.dtype, query.shape[2], k_len):
+        return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1, wide)
+    by_distance = wide_product("bhtd,hkd->bhtk", query, position)
+    if places is None:
+        return relative_shift(by_distance, k_len)
+    return columns_from(by_distance, position.shape[-2] - k_len - places, k_len)
 
 
 def widened(x: tf.Tensor) -> tf.Tensor:

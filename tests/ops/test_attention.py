@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.masks import rows_at, visible_keys
-from txl_tf.ops import Drop, Scores, cpu, gpu, tpu
+from txl_tf.ops import Drop, Scores, cpu, gpu, tpu_attention
+from txl_tf.ops.plain import added
 from txl_tf.ops.platform import Program
-from txl_tf.ops.scores import TILE, Segments, keep_mask
+from txl_tf.ops.scores import NO_DROP, TILE, keep_mask
 from txl_tf.ops.shift import relative_shift
 from txl_tf.ops.tpu import Tpu
-from txl_tf.ops.tpu_scores import rotated_scores
+from txl_tf.ops.tpu_attention import rotated_scores, shifted_scores
 
 B, H, D = 2, 3, 4
 SEED = tf.constant([5, 6])
@@ -37,8 +38,8 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
 
 
 KINDS = {
-    "kernels": cpu.Cpu(Program("cpu", False, False, False)),
-    "XLA": cpu.Cpu(Program("cpu", True, False, False)),
+    "kernels": cpu.Cpu(Program("cpu", False, False)),
+    "XLA": cpu.Cpu(Program("cpu", True, False)),
     "GPU": gpu.Gpu(False),
     "TPU": Tpu(),
 }
@@ -58,7 +59,7 @@ def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate, kind
         tape.watch(inputs)
         positions = KINDS[kind].positions(position, query, kind in ("GPU", "XLA"), None)
         scores = Scores(query, key, position_query, positions)
-        got = KINDS[kind].attend(scores, value, mask, Drop(rate, SEED), None)
+        got = KINDS[kind].attend(scores, value, mask, Drop(rate, SEED))
         want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, TILE))
         slopes = [tf.reduce_sum(output * direction) for output in (got, want)]
     np.testing.assert_allclose(got, want, atol=1e-12)
@@ -102,7 +103,7 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(rng, t_len, extra, tiles)
         q, p = (tf.cast(x, dtype) for x in (query, position))
         with tf.GradientTape() as tape:
             tape.watch([q, p])
-            score = Tpu().position_scores(q, p, k_len)
+            score = shifted_scores(q, p, k_len)
             slope = tf.reduce_sum(tf.cast(score, tf.float32) * direction)
         results.append([tf.where(exists, score, tf.zeros([], score.dtype)), *tape.gradient(slope, [q, p])])
     for turned, shifted in zip(*results, strict=True):
@@ -120,12 +121,12 @@ def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch
     direction = tf.constant(rng.integers(-2, 3, size=[B, H, t_len, D]), tf.bfloat16)
     results = []
     for fewest_tiles in (1, 5):
-        monkeypatch.setattr(tpu, "FEWEST_TILES", fewest_tiles)
+        monkeypatch.setattr(tpu_attention, "FEWEST_TILES", fewest_tiles)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             query, key, value, position_query, position = inputs
             scores = Scores(query, key, position_query, position)
-            output = Tpu().attend(scores, value, visible_keys(t_len, k_len - t_len), ops.NO_DROP, None)
+            output = Tpu().attend(scores, value, visible_keys(t_len, k_len - t_len), NO_DROP)
         results.append([output, *tape.gradient(output, inputs, direction)])
     for few, more in zip(*results, strict=True):
         np.testing.assert_allclose(tf.cast(more, tf.float32), tf.cast(few, tf.float32), rtol=0.02, atol=0.02)
@@ -134,7 +135,7 @@ def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch
 @pytest.mark.parametrize("dtype, rounding", [(tf.bfloat16, 2**-7), (tf.float32, 1e-5)])
 def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(rng, dtype, rounding):
     """The numbers kept for the gradient have the values' dtype: twice the rounding of bfloat16, none in float32."""
-    k_len = tpu.MOST_WIDE_KEYS + TILE
+    k_len = tpu_attention.MOST_WIDE_KEYS + TILE
     score = tf.constant(rng.normal(size=[B, H, 5, k_len]), tf.float32)
     value = tf.cast(rng.normal(size=[B, H, k_len, D]), dtype)
     direction = tf.cast(rng.normal(size=[B, H, 5, D]), dtype)
@@ -142,7 +143,7 @@ def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(rng, dtype, roundin
     mask = tf.constant(rng.random([5, k_len]) < 0.7)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([score, value])
-        output = Tpu().weighted_values(score, value, mask, 0.2, lambda shape: keep)
+        output = Tpu().weighted_values(score, value, added(mask, None, tf.float32), 0.2, lambda shape: keep)
         exact_value = tf.cast(value, tf.float64)
         probability = tf.nn.softmax(tf.where(mask, tf.cast(score, tf.float64), -1e30))
         want = tf.einsum("bhtk,bhkd->bhtd", tf.where(keep, probability / 0.8, 0), exact_value)
@@ -167,8 +168,7 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
     k_len = m_len + t_len
     places = tf.constant([[0, t_len - 1, 2, 2, t_len // 2], [1, 0, t_len - 2, 3, t_len - 1]])
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [B, H, k_len + t_len - 1, D]]
-    inputs = [tf.constant(rng.normal(size=shape)) for shape in [*shapes, [B, H, t_len]]]
-    segments = tf.constant(rng.integers(0, 3, [B, k_len]))
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
     mask = tf.constant(rng.random([1, 1, t_len, k_len]) < 0.6)
     direction = rng.normal(size=[B, H, places.shape[1], D])
     drop = Drop(0.4, tf.constant([[5, 6], [7, 8]]) if lane_seeds else SEED)
@@ -176,16 +176,11 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
     for some in (True, False):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            query, key, value, position_query, position, term = inputs
-            of_queries = segments[:, -t_len:]
+            query, key, value, position_query, position = inputs
             if some:
                 query, position_query = (rows_at(x, places) for x in (query, position_query))
-                term = rows_at(term[..., None], places)[..., 0]
-                of_queries = tf.gather(of_queries, places, batch_dims=1)
             scores = Scores(query, key, position_query, position, causal=False)
-            scores = dataclasses.replace(
-                scores, segments=Segments(term, of_queries, segments), places=places if some else None
-            )
+            scores = dataclasses.replace(scores, places=places if some else None)
             output = ops.attend(scores, value, rows_at(mask, places) if some else mask, drop)
             output = output if some else tf.gather(output, places, axis=2, batch_dims=1)
         results.append([output, *tape.gradient(output, inputs, direction)])
@@ -214,24 +209,3 @@ def plain_rows(query, position, k_len, places, t_len):
     """Each query times its own K positions, looked up."""
     index = np.arange(k_len) + t_len - 1 - places.numpy()[..., None]
     return tf.einsum("bhpd,hbpkd->bhpk", query, tf.gather(position, index, axis=1))
-
-
-def test_keys_that_the_first_part_does_not_see_can_be_left_out(rng):
-    """Output and gradients are the same, whether a block ends inside the first part or not."""
-    t_len, m_len, first_part = 2 * TILE + 9, 5, TILE + 3
-    k_len = m_len + t_len
-    shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len + t_len - 1, D]]
-    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
-    second = np.arange(t_len) >= first_part
-    mask = tf.constant(np.pad(second[:, None] | ~second, [[0, 0], [m_len, 0]], constant_values=True))
-    direction = rng.normal(size=shapes[0])
-    results = []
-    for known in (first_part, 0):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            query, key, value, position_query, position = inputs
-            scores = Scores(query, key, position_query, position, causal=False, first_part=known)
-            output = ops.attend(scores, value, mask)
-        results.append([output, *tape.gradient(output, inputs, direction)])
-    for less, all_keys in zip(*results, strict=True):
-        np.testing.assert_allclose(less, all_keys, rtol=0, atol=1e-12)

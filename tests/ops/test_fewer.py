@@ -9,7 +9,7 @@ from causal_runs import loss_and_gradients
 
 from txl_tf import families
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
-from txl_tf.ops import gpu, layer_norm, platform, weight_gradients
+from txl_tf.ops import fewer, layer_norm, platform
 from txl_tf.settings.run import TrainConfig
 
 pytestmark = pytest.mark.xla
@@ -25,16 +25,16 @@ def gradients(x, *weights):
         for matrix, bias in zip(weights[::2], weights[1::2], strict=True):
             x = tf.matmul(x, matrix * 0.5) + bias
         loss = tf.reduce_sum(tf.square(x))
-    return weight_gradients(tape.gradient(loss, weights))
+    return fewer.weight_gradients(tape.gradient(loss, weights))
 
 
-@pytest.mark.parametrize("copied", [gpu.COPIED, 0])
+@pytest.mark.parametrize("copied", [fewer.COPIED, 0])
 def test_small_products_of_one_form_become_one(rng, monkeypatch, copied):
     """LAYERS forward, LAYERS - 1 for the gradients between the layers, and one for all matrices, or one for each."""
-    monkeypatch.setattr(gpu, "COPIED", copied)
+    monkeypatch.setattr(fewer, "COPIED", copied)
     x = rng.standard_normal([ROWS, WIDTH])
     weights = [rng.standard_normal(shape) for _ in range(LAYERS) for shape in ([WIDTH, WIDTH], [WIDTH])]
-    with platform.traced_for("gpu"):
+    with platform.traced_for("gpu"), platform.using("fewer"):
         compiled = tf.function(gradients, jit_compile=True, autograph=False)
         found = compiled(x, *weights)
         program = compiled.experimental_get_compiler_ir(x, *weights)(stage="optimized_hlo")
@@ -58,9 +58,9 @@ def test_a_models_gradients_are_the_formulas(rng):
         given = TrainConfig(), tf.constant([3, 4]), inputs, targets, model.initial_mems(2)
         return loss_and_gradients(model, *given)[:2]
 
-    with platform.plain():
+    with platform.using("plain"):
         loss, wanted = tf.function(step, autograph=False)()
-    with platform.traced_for("gpu"):
+    with platform.traced_for("gpu"), platform.using("fewer"):
         same, found = tf.function(step, jit_compile=True, autograph=False)()
     np.testing.assert_allclose(same, loss, rtol=1e-5)
     for one, other in zip(found, wanted, strict=True):
@@ -77,7 +77,7 @@ def test_a_row_without_variance_has_no_gradient_in_a_small_layer_norm(rng):
             y = layer_norm(x, gamma, beta, 0.0)
         return y, tape.gradient(y, x, tf.constant(rng.standard_normal(x.shape)))
 
-    with platform.traced_for("gpu"):
+    with platform.traced_for("gpu"), platform.using("fewer"):
         y, gradient = tf.function(normed, jit_compile=True, autograph=False)(tf.constant(x))
     np.testing.assert_array_equal(y[0], beta)
     assert not gradient[0].numpy().any() and gradient[1].numpy().all()
