@@ -13,8 +13,8 @@ import typing
 import keras
 import tensorflow as tf
 
+from txl_tf.layers.attention import Biases, MemoryAttention, PositionDropout
 from txl_tf.layers.dropout import dropout
-from txl_tf.layers.memory_attention import Biases, MemoryAttention, PositionDropout
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.ops import Scores
 

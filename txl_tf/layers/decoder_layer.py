@@ -9,13 +9,12 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.ablation_attention import AbsoluteAttention, LearnedAbsoluteAttention, ShawAttention
-from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention import Biases, HiddenShape, Kernels, MemoryAttention, RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.layer_norm import LayerNorm
-from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.ops import KeyValueRing, LayerSlice
 

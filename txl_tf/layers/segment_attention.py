@@ -10,9 +10,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention import Biases, HiddenShape, Kernels, RelMultiHeadAttention
 from txl_tf.layers.masks import rows_at
-from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels
 from txl_tf.ops import Scores
 
 SEGMENTS = 8

@@ -7,9 +7,9 @@ import typing
 import keras
 import tensorflow as tf
 
+from txl_tf.layers.attention import HiddenShape
 from txl_tf.layers.dropout import check_rate, dropout
 from txl_tf.layers.layer import Layer
-from txl_tf.layers.memory_attention import HiddenShape
 
 IMPOSSIBLE = -1e30
 """The logit of a position where no answer may begin or end."""

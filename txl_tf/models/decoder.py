@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.layers.attention import MemoryAttention
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.embedding import AdaptiveEmbedding
-from txl_tf.layers.memory_attention import MemoryAttention
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.given_weights import recomputed
 from txl_tf.models.memory import Mems, shift_in

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.ablation_attention import AbsoluteAttention
+from txl_tf.layers.attention import HiddenShape
 from txl_tf.layers.dropout import check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
-from txl_tf.layers.memory_attention import HiddenShape
 
 SUMMARY_TYPES = ("last", "first", "mean", "attn")
 """How a sequence becomes one vector: see `Summary`."""

@@ -230,11 +230,12 @@ class Attention(Plain):
         wide = tf.cast(x, accurate_dtype(x.dtype))
         mean, variance = keras.ops.moments(wide, [-1], keepdims=True)
         scale = inverse_deviation(variance, epsilon)
-        return tf.cast(self.scale_and_shift(wide * scale - mean * scale, gamma, beta), x.dtype)
+        normal = wide * scale - mean * scale
+        return tf.cast(normal * self.for_rows(gamma, wide) + self.for_rows(beta, wide), x.dtype)
 
-    def scale_and_shift(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-        """x [.., D] * gamma [D] + beta [D]."""
-        return x * gamma + beta
+    def for_rows(self, vector: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """A vector [D] that is added to all rows of x [.., D], or multiplied with them."""
+        return vector
 
 
 def merge_heads(heads: tf.Tensor) -> tf.Tensor:

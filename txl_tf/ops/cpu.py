@@ -47,7 +47,8 @@ class Cpu(Attention):
         return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
 
     def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
-        return add_bias(self.dot(x, matrix), tf.cast(bias, x.dtype))
+        out = self.dot(x, matrix)
+        return out + self.for_rows(tf.cast(bias, x.dtype), out)
 
     def dot_rows(self, x: tf.Tensor, rows: Any) -> tf.Tensor:
         rows = tf.cast(rows, x.dtype)
@@ -111,15 +112,16 @@ class Cpu(Attention):
         weight = tf.cast(tf.nn.softmax(tf.cast(score, hide.dtype) + hide), score.dtype)
         return weight, tf.ones([], hide.dtype), weight
 
-    def scale_and_shift(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    def for_rows(self, vector: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """With `column_sums` as its gradient. TensorFlow's kernels would write the broadcast vector to memory."""
+        if not self.compiled:
+            return vector
+
         @custom_gradient
-        def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> WithGradient:
-            def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                return d_out * gamma, column_sums(d_out * x), column_sums(d_out)
+        def run(vector: tf.Tensor) -> WithGradient:
+            return tf.broadcast_to(vector, tf.shape(x)), column_sums
 
-            return x * gamma + beta, gradient
-
-        return run(x, gamma, beta)
+        return run(vector)
 
     def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
         if self.only_compiled and block == key.shape[2] > 1:
@@ -192,12 +194,6 @@ def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor
 def _heads_first(x: tf.Tensor) -> WithGradient:
     """x [B, K, H, d] as [B, H, K, d], for `product`, with a gradient: TensorFlow has none for bits."""
     return permuted(x, [0, 2, 1, 3], 1), lambda d_heads: permuted(d_heads, [0, 2, 1, 3], 2)
-
-
-@custom_gradient
-def add_bias(x: tf.Tensor, bias: tf.Tensor) -> WithGradient:
-    """x [.., D] + bias [D]."""
-    return x + bias, lambda d_out: (d_out, column_sums(d_out))
 
 
 def column_sums(x: tf.Tensor) -> tf.Tensor:

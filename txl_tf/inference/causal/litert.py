@@ -17,9 +17,9 @@ from txl_tf import families, ops
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.saved_model import filled
+from txl_tf.layers.attention import Biases
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL

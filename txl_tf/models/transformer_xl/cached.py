@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
+from txl_tf.layers.attention import Biases
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
-from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.kept import Kept

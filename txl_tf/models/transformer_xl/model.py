@@ -7,10 +7,10 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from txl_tf.layers.attention import PositionDropout
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.masks import visible_keys, without_padding
-from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.models.decoder import Decoder, Look
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig

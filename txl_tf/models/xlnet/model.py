@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
+from txl_tf.layers.attention import PositionDropout
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.masks import empty_slots, stream_masks
-from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import Streams
 from txl_tf.models.decoder import Decoder, Look
 from txl_tf.models.memory import Mems
