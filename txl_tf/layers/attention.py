@@ -202,6 +202,10 @@ class MemoryAttention(Layer):
         shared_axis = TIME if self.variational else None
         return [dropout(tensor, self.dropqkv, seed, shared_axis) for tensor, seed in zip(tensors, seeds, strict=True)]
 
+    def answered(self, hidden: tf.Tensor, positions: typing.Any = None) -> tf.Tensor:
+        """The rows of `hidden` that the result of `read` is for."""
+        return hidden
+
     def scores(
         self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
     ) -> Scores:

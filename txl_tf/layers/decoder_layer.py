@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 
@@ -28,6 +29,41 @@ ATTENTION: dict[str, type[MemoryAttention]] = {
 """The attention class of each attn_type: the official numbers 0, 1, 2, 3 in order, then XLNet's."""
 
 
+@dataclasses.dataclass(frozen=True)
+class LayerConfig:
+    """The settings of a DecoderLayer.
+
+    n_head, d_head, dropatt: as for `MemoryAttention`.
+    attn_type: a key of `ATTENTION`.
+    own_biases, tied_positions: as for `RelMultiHeadAttention`; other attention classes ignore them.
+    max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
+    d_inner, activation: as for `FeedForward`.
+    pre_lnorm: normalise the inputs of the sublayers, not their outputs.
+    dropout: rate after the attention's output and inside the feed-forward block, or a `Rates`.
+    variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities
+        still has a mask element for each pair of positions.
+    init_std: of all kernels.
+    layer_norm_epsilon: added to the variance.
+    norm_init_std: layer norms' gamma starts as normal(1, norm_init_std).
+    """
+
+    n_head: int
+    d_head: int
+    d_inner: int
+    activation: str = "relu"
+    pre_lnorm: bool = False
+    dropout: float | Sequence[float] = 0.0
+    dropatt: float = 0.0
+    variational: bool = False
+    attn_type: str = "transformer_xl"
+    own_biases: bool = True
+    tied_positions: bool = False
+    max_klen: int | None = None
+    init_std: float = 0.02
+    layer_norm_epsilon: float = 1e-5
+    norm_init_std: float = 0.0
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
 class DecoderLayer(Layer):
     """Attention to the memory and the segment, then the feed-forward block.
@@ -39,61 +75,37 @@ class DecoderLayer(Layer):
     Shapes: hidden [B, T, D], mems [B, M, D], result [B, T, D].
 
     Args:
-        n_head, d_head, dropatt: as for `MemoryAttention`.
-        attn_type: a key of `ATTENTION`.
-        own_biases, tied_positions: as for `RelMultiHeadAttention`; other attention classes ignore them.
-        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
-        d_inner, activation: as for `FeedForward`.
-        pre_lnorm: normalise the inputs of the sublayers, not their outputs.
-        dropout: rate after the attention's output and inside the feed-forward block, or a `Rates`.
-        variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities
-            still has a mask element for each pair of positions.
-        init_std: of all kernels.
-        layer_norm_epsilon: added to the variance.
-        norm_init_std: layer norms' gamma starts as normal(1, norm_init_std).
+        settings: those of LayerConfig, and of a Keras layer.
 
     Raises:
         ValueError: an unknown attn_type, or an argument that the sublayers refuse.
     """
 
-    def __init__(
-        self,
-        *,
-        n_head: int,
-        d_head: int,
-        d_inner: int,
-        activation: str = "relu",
-        pre_lnorm: bool = False,
-        dropout: float | Sequence[float] = 0.0,
-        dropatt: float = 0.0,
-        variational: bool = False,
-        attn_type: str = "transformer_xl",
-        own_biases: bool = True,
-        tied_positions: bool = False,
-        max_klen: int | None = None,
-        init_std: float = 0.02,
-        layer_norm_epsilon: float = 1e-5,
-        norm_init_std: float = 0.0,
-        **kwargs: typing.Any,
-    ):
-        super().__init__(**kwargs)
-        self.keep(locals())
-        self.rates = Rates.of(dropout)
+    def __init__(self, **settings: typing.Any):
+        own = {field.name for field in dataclasses.fields(LayerConfig)} & settings.keys()
+        super().__init__(**{name: value for name, value in settings.items() if name not in own})
+        self.config = config = LayerConfig(**{name: settings[name] for name in own})
+        self.rates = Rates.of(config.dropout)
+        attn_type = config.attn_type
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         kind = ATTENTION[attn_type]
-        options = {name: getattr(self, name) for name in kind.options}
-        shared = {"init_std": init_std, "variational": variational, "dtype": self.dtype_policy}
-        drops: dict[str, typing.Any] = {"dropatt": dropatt, "dropqkv": self.rates.qkv}
-        norm = {"epsilon": layer_norm_epsilon, "dtype": self.dtype_policy}
-        if norm_init_std:
-            norm["gamma_initializer"] = keras.initializers.RandomNormal(1.0, norm_init_std)
-        self.attention = kind(n_head, d_head, name="attention", **drops, **shared, **options)
+        options = {name: getattr(config, name) for name in kind.options}
+        shared = {"init_std": config.init_std, "variational": config.variational, "dtype": self.dtype_policy}
+        drops: dict[str, typing.Any] = {"dropatt": config.dropatt, "dropqkv": self.rates.qkv}
+        norm = {"epsilon": config.layer_norm_epsilon, "dtype": self.dtype_policy}
+        if config.norm_init_std:
+            norm["gamma_initializer"] = keras.initializers.RandomNormal(1.0, config.norm_init_std)
+        self.attention = kind(config.n_head, config.d_head, name="attention", **drops, **shared, **options)
         self.attention_norm = LayerNorm(name="attention_norm", **norm)
         self.feed_forward = FeedForward(
-            d_inner, activation=activation, dropout=self.rates.feed_forward, name="feed_forward", **shared
+            config.d_inner, activation=config.activation, dropout=self.rates.feed_forward, name="feed_forward", **shared
         )
         self.feed_forward_norm = LayerNorm(name="feed_forward_norm", **norm)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The settings: those of LayerConfig, and of a Keras layer."""
+        return super().get_config() | dataclasses.asdict(self.config)
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
@@ -113,19 +125,20 @@ class DecoderLayer(Layer):
     ) -> tf.Tensor:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
-        If attention returns only the last rows of `hidden`, so does the layer.
+        The result has the rows that the attention answers.
         """
         rate = self.rates.attention if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
         hidden, memory = self.attention.place(hidden, mems, positions)
-        segment = self.attention_norm(hidden) if self.pre_lnorm else hidden
-        if self.pre_lnorm and memory is not None:
+        segment = self.attention_norm(hidden) if self.config.pre_lnorm else hidden
+        if self.config.pre_lnorm and memory is not None:
             memory = self.attention_norm(memory)
         attended = self.attention.read(
             segment, memory, positions, attention_mask, biases, attention_seed, training, look
         )
-        hidden = hidden[:, -attended.shape[1] :] if attended.shape[1] != hidden.shape[1] else hidden
-        hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
+        hidden = self.attention.answered(hidden, positions) + dropout(
+            attended, rate, output_seed, TIME if self.config.variational else None
+        )
         return self._feed_forward(hidden, seed=feed_forward_seed, training=training)
 
     def extend(
@@ -143,13 +156,13 @@ class DecoderLayer(Layer):
         Arguments as for `MemoryAttention.extend`, with the layer's `kernels()`.
         """
         with tf.name_scope(self.name):
-            segment = self.attention_norm(hidden) if self.pre_lnorm else hidden
+            segment = self.attention_norm(hidden) if self.config.pre_lnorm else hidden
             attended, ring = self.attention.extend(segment, ring, positions, attention_mask, kernels[0], biases, block)
             return self._feed_forward(hidden + attended, kernels=kernels[1:]), ring
 
     def _feed_forward(self, hidden: tf.Tensor, **inputs: typing.Any) -> tf.Tensor:
         """The part after attention; inputs: as for `FeedForward.call`."""
-        if self.pre_lnorm:
+        if self.config.pre_lnorm:
             return hidden + self.feed_forward(self.feed_forward_norm(hidden), **inputs)
         hidden = self.attention_norm(hidden)
         return self.feed_forward_norm(hidden + self.feed_forward(hidden, **inputs))
@@ -163,7 +176,7 @@ class DecoderLayer(Layer):
 
         With pre-LN they are not zero: attention then reads the layer norm of a zero vector, which is its beta.
         """
-        if self.pre_lnorm:
+        if self.config.pre_lnorm:
             slot = tf.convert_to_tensor(self.attention_norm.beta)[None, None]
             return tuple(
                 tf.cast(part, self.compute_dtype)

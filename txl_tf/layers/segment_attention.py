@@ -155,6 +155,12 @@ class SegmentAttention(RelMultiHeadAttention):
         )
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
+    def answered(self, hidden: tf.Tensor, positions: Streams | None = None) -> tf.Tensor:
+        """As for `MemoryAttention`: all rows, those of the query stream, or these and the last token's."""
+        if positions is None or not (positions.query_only or positions.last_only):
+            return hidden
+        return hidden[:, -positions.predictions - (0 if positions.query_only else 1) :]
+
     def read(
         self,
         hidden: tf.Tensor,

@@ -29,7 +29,7 @@ from txl_tf.training.board.attention_maps import AttentionMaps
 from txl_tf.training.board.draw_panels import show_panels
 from txl_tf.training.board.gallery import Gallery
 from txl_tf.training.board.json_log import JsonLog
-from txl_tf.training.board.report import Report
+from txl_tf.training.board.report import Report, Window
 from txl_tf.training.board.weights import make_histograms, make_norms
 from txl_tf.training.drift import FREE_TO_CHANGE, as_begun, refuse_other_run
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
@@ -267,18 +267,17 @@ class Run:
         steps = self.step - first_of_window(self.step, self.settings)
         loss, grad_norm, *penalties = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.data.step_tokens / (time.perf_counter() - self.window_time)
-        self.metrics.training(
-            self.step,
+        window = Window(
             loss,
-            float(self.learning_rate(self.step - 1)),  # of the last update
+            float(self.learning_rate(self.step - 1)),
             grad_norm,
-            self.norms,
             self.sums.skipped,
             speed,
             self.step / self.data.epoch_steps,
             dict(zip(self.objective.penalties, penalties, strict=True)),
             self._scaling(),
         )
+        self.metrics.training(self.step, window, self.norms)
         self.sums = self.sums.next_window()
         self.window_start, self.window_time = self.step, time.perf_counter()
 

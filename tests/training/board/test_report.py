@@ -19,7 +19,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training import flops
-from txl_tf.training.board.report import Report, duration
+from txl_tf.training.board.report import Report, Window, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
 
@@ -37,7 +37,7 @@ def curve(folder, tag):
 
 def write(metrics, step, loss, **more):
     rest = {"lr": 0.1, "grad_norm": 1.0, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": step / 10}
-    metrics.training(step, loss=loss, norms=lambda: (8.0, 0.01), **rest | more)
+    metrics.training(step, Window(loss, **rest | more), lambda: (8.0, 0.01))
 
 
 def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
@@ -46,7 +46,7 @@ def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
         return 8.0, 0.01
 
     metrics = Report(str(tmp_path), "byte", 0, CONFIG)
-    metrics.training(3, loss=5.0, lr=0.1, grad_norm=1.0, norms=norms, skipped=0.0, tokens_per_sec=100.0, epoch=0.3)
+    metrics.training(3, Window(5.0, lr=0.1, grad_norm=1.0, skipped=0.0, tokens_per_sec=100.0, epoch=0.3), norms)
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (line["param_norm"], line["update_ratio"]) == (8.0, 0.01)
 
@@ -190,9 +190,9 @@ def test_durations():
 
 def test_what_float32_cannot_hold_is_in_the_log_and_no_point_of_a_curve(tmp_path):
     metrics = Report(str(tmp_path), "byte", 0, CONFIG)
-    rest = {"lr": 0.1, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": 0.3, "norms": lambda: (8.0, 0.01)}
+    rest = {"lr": 0.1, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": 0.3}
     for step, norm in ((3, 1e300), (6, 2.0)):
-        metrics.training(step, loss=5.0, grad_norm=norm, **rest)
+        metrics.training(step, Window(5.0, grad_norm=norm, **rest), lambda: (8.0, 0.01))
     logged = [json.loads(line)["grad_norm"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert logged == [1e300, 2.0]
     assert curve(tmp_path / "tensorboard", "optimizer/grad_norm") == [(6, 2.0)]

@@ -14,7 +14,7 @@ from txl_tf.hashing import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import platform
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer.adam import Adam, stochastic_round, update_in_one_op, updated_in_plain_ops
+from txl_tf.training.optimizer.adam import Adam, Scalars, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096
 TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)
@@ -178,24 +178,16 @@ def test_plain_ops_do_what_tensorflows_op_does(rng, compiled):
     start, gradients = rng.normal(scale=0.02, size=[N]), rng.normal(size=[20, N])
     ends = []
 
-    def update_in_plain_ops(variable, *rest, **scalars):
-        variable.assign(updated_in_plain_ops(tf.convert_to_tensor(variable), *rest, **scalars))
+    def update_in_plain_ops(variable, *rest):
+        variable.assign(updated_in_plain_ops(tf.convert_to_tensor(variable), *rest))
 
     for update_in in (update_in_one_op, update_in_plain_ops):
         weight = [tf.Variable(tf.constant(values, tf.float32)) for values in (start, 0 * start, 0 * start)]
 
         @tf.function(jit_compile=compiled)
         def step(t, gradient, update_in=update_in, weight=weight):
-            update_in(
-                *weight,
-                gradient,
-                lr=tf.constant(1e-3),
-                beta1_power=0.9**t,
-                beta2_power=0.999**t,
-                beta1=tf.constant(0.9),
-                beta2=tf.constant(0.999),
-                epsilon=tf.constant(1e-8),
-            )
+            rest = (tf.constant(each) for each in (0.9, 0.999, 1e-8))
+            update_in(*weight, gradient, Scalars(tf.constant(1e-3), 0.9**t, 0.999**t, *rest))
 
         for t, gradient in enumerate(gradients, start=1):
             step(tf.constant(t, tf.float32), tf.constant(gradient, tf.float32))

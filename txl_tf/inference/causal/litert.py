@@ -153,11 +153,13 @@ def _read(
     A ring would need an operation that LiteRT does not have.
     """
     kernels, *inner = layer.kernels()
-    query, *new = layer.attention.project(layer.attention_norm(hidden) if layer.pre_lnorm else hidden, None, kernels)
+    query, *new = layer.attention.project(
+        layer.attention_norm(hidden) if layer.config.pre_lnorm else hidden, None, kernels
+    )
     keys, values = (tf.concat(parts, axis=2) for parts in zip(memory, new, strict=True))
     scores = layer.attention.scores(query, keys, position, biases)
     hidden += layer.attention.combine(ops.attend(scores, values, mask), kernels)
-    if layer.pre_lnorm:
+    if layer.config.pre_lnorm:
         return hidden + layer.feed_forward(layer.feed_forward_norm(hidden), kernels=inner), keys, values
     hidden = layer.attention_norm(hidden)
     return layer.feed_forward_norm(hidden + layer.feed_forward(hidden, kernels=inner)), keys, values

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -27,6 +27,27 @@ def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
     if unit in ("byte", "char"):
         return "bpc", loss / math.log(2)
     return "ppl", math.exp(min(loss, 700.0))  # exp would overflow; a diverged run must still report its loss
+
+
+class Window(NamedTuple):
+    """What is measured between two lines of metrics.jsonl.
+
+    loss, grad_norm: means over the finite steps, NaN (null in JSON) if there was none.
+    lr: the learning rate of the last update.
+    skipped: the number of skipped steps.
+    tokens_per_sec, epoch: the speed, and how often the text has been read so far.
+    penalties: the objective's, by name; the loss does not include them.
+    scaling: in float16 loss_scale and overflows, the number of steps in the window that it skipped.
+    """
+
+    loss: float
+    lr: float
+    grad_norm: float
+    skipped: float
+    tokens_per_sec: float
+    epoch: float
+    penalties: Mapping[str, float] = types.MappingProxyType({})
+    scaling: Mapping[str, float] = types.MappingProxyType({})
 
 
 class Report:
@@ -71,25 +92,13 @@ class Report:
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
-    def training(
-        self,
-        step: int,
-        loss: float,
-        lr: float,
-        grad_norm: float,
-        norms: Callable[[], tuple[float, float]],
-        skipped: float,
-        tokens_per_sec: float,
-        epoch: float,
-        penalties: Mapping[str, float] = types.MappingProxyType({}),
-        scaling: Mapping[str, float] = types.MappingProxyType({}),
-    ) -> None:
-        """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
+    def training(self, step: int, window: Window, norms: Callable[[], tuple[float, float]]) -> None:
+        """Reports one log window, which ends at a step.
 
         `norms` returns param_norm and update_ratio. The terminal's line does not wait for them, since they are slow to
-        trace. `penalties` are the objective's, by name; the loss does not include them. In float16 `scaling` has
-        loss_scale and overflows, the number of steps in the window that it skipped.
+        trace.
         """
+        loss, lr, grad_norm, skipped, tokens_per_sec, epoch, penalties, scaling = window
         overflows = scaling.get("overflows", 0)
         mfu = None
         if self.peak_tflops and self.step_flops:

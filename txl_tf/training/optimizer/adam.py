@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -18,6 +18,17 @@ from txl_tf.training.optimizer.weight_rules import weight_rules
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
 
 BETAS = 0.9, 0.999
+
+
+class Scalars(NamedTuple):
+    """The numbers of an update, in the dtype of the weights, with the names of ResourceApplyAdam."""
+
+    lr: tf.Tensor
+    beta1_power: tf.Tensor
+    beta2_power: tf.Tensor
+    beta1: tf.Tensor
+    beta2: tf.Tensor
+    epsilon: tf.Tensor
 
 
 class Adam:
@@ -93,38 +104,27 @@ class Adam:
         dtype = gradients[0].dtype
         scale = tf.cast(tf.where(good, scale, 0), dtype)
         beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in BETAS)
-        beta1_power, beta2_power = self._beta_powers(self.iterations + 1, dtype)
-        scalars = {
-            "beta1_power": beta1_power,
-            "beta2_power": beta2_power,
-            "beta1": beta_1,
-            "beta2": beta_2,
-            "epsilon": tf.constant(self.config.adam_epsilon, dtype),
-        }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
         rate = rate if part is None else rate * tf.cast(part, dtype)
-        rate, scale, *values = shared([rate, scale, *scalars.values()])
-        scalars = dict(zip(scalars, values, strict=True))
+        epsilon = tf.constant(self.config.adam_epsilon, dtype)
+        scale, *scalars = shared([scale, rate, *self._beta_powers(self.iterations + 1, dtype), beta_1, beta_2, epsilon])
         count = tf.cast(self.iterations, tf.int32)
         for i, (variable, gradient, rule) in enumerate(zip(self.variables, gradients, self.rules, strict=True)):
             moments = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
-            scalars["lr"] = _times(rate, rule.rate)
+            own = Scalars(_times(scalars[0], rule.rate), *scalars[1:])
             weight = self.sharding.weight(i)
             if self.config.l2:  # in a bad step 0, even for an infinite weight
                 l2 = tf.where(good, tf.constant(self.config.l2, dtype), 0)
                 gradient += tf.math.multiply_no_nan(tf.convert_to_tensor(weight), l2)
             if not self.config.bfloat16_moments and not rule.weight_decay:
-                update_in_one_op(weight, *moments, gradient, **scalars)
+                update_in_one_op(weight, *moments, gradient, own)
                 continue
             with tf.name_scope(ADAM):
                 bits = None
                 if self.config.bfloat16_moments:
                     bits = self.sharding.own(replica, i, random_bits(variable.shape, tf.stack([count, i])))
-                new_weight = updated_in_plain_ops(
-                    weight, *moments, gradient, weight_decay=rule.weight_decay, bits=bits, **scalars
-                )
-                weight.assign(new_weight)
+                weight.assign(updated_in_plain_ops(weight, *moments, gradient, own, rule.weight_decay, bits))
         self.iterations.assign_add(1)
 
     def last_update(self) -> list[tf.Tensor]:
@@ -172,11 +172,11 @@ def _bias_corrected(rate: tf.Tensor, beta1_power: tf.Tensor, beta2_power: tf.Ten
 
 
 def update_in_one_op(
-    variable: tf.Variable, momentum: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, **scalars: tf.Tensor
+    variable: tf.Variable, momentum: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, scalars: Scalars
 ) -> None:
     """Adam's update of one weight by ResourceApplyAdam, in place; arguments as for `updated_in_plain_ops`."""
     handles = {"var": variable.handle, "m": momentum.handle, "v": velocity.handle}
-    tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
+    tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars._asdict())
 
 
 def updated_in_plain_ops(
@@ -184,13 +184,7 @@ def updated_in_plain_ops(
     momentum: tf.Variable,
     velocity: tf.Variable,
     gradient: tf.Tensor,
-    *,
-    lr: tf.Tensor,
-    beta1_power: tf.Tensor,
-    beta2_power: tf.Tensor,
-    beta1: tf.Tensor,
-    beta2: tf.Tensor,
-    epsilon: tf.Tensor,
+    scalars: Scalars,
     weight_decay: float = 0.0,
     bits: tf.Tensor | None = None,
 ) -> tf.Tensor:
@@ -200,16 +194,18 @@ def updated_in_plain_ops(
         weight: the weight, or a part of it.
         momentum, velocity: its moments, of the same shape, which are updated.
         gradient: of that shape, in the weight's dtype.
-        lr, beta1_power, beta2_power, beta1, beta2, epsilon: scalars of that dtype, with the names of ResourceApplyAdam.
+        scalars: of that dtype.
         weight_decay: a number; an update subtracts lr * weight_decay * weight.
         bits: uint32 of that shape, for the rounding of moments in bfloat16; None: the moments have the weight's dtype.
     """
     moments = [tf.cast(tf.convert_to_tensor(each), gradient.dtype) for each in (momentum, velocity)]
-    new_momentum = moments[0] + (gradient - moments[0]) * (1 - beta1)
-    new_velocity = moments[1] + (gradient**2 - moments[1]) * (1 - beta2)
-    update = _bias_corrected(lr, beta1_power, beta2_power) * new_momentum / (tf.sqrt(new_velocity) + epsilon)
+    new_momentum = moments[0] + (gradient - moments[0]) * (1 - scalars.beta1)
+    new_velocity = moments[1] + (gradient**2 - moments[1]) * (1 - scalars.beta2)
+    update = _bias_corrected(*scalars[:3]) * new_momentum / (tf.sqrt(new_velocity) + scalars.epsilon)
     if weight_decay:
-        update += tf.math.multiply_no_nan(weight, lr * weight_decay)  # with a rate of 0 even an infinite weight stays
+        update += tf.math.multiply_no_nan(
+            weight, scalars.lr * weight_decay
+        )  # with a rate of 0 even an infinite weight stays
     if bits is not None:
         new_momentum = stochastic_round(new_momentum, bits & 0xFFFF)
         new_velocity = stochastic_round(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32)))
