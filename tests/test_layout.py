@@ -27,7 +27,7 @@ RUNS = "counted data devices errors families layers metrics models objectives op
 """The parts that training and inference may import: the same ones, but never each other."""
 
 ALLOWED = {
-    "__init__": "api data errors finetuner inference models quiet",
+    "__init__": "api data errors finetuner inference layers models quiet settings",
     "errors": "",
     "counted": "",
     "hashing": "",

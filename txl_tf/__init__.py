@@ -8,7 +8,8 @@ LanguageModel, FillIn, Encoder, Predictor  used by the methods of a Model; can d
 TransformerXL, TransformerXLConfig         the Keras model, and its settings
 XLNet, XLNetConfig                         the same for XLNet
 StatefulTransformerXL, SeparateTexts       a Transformer-XL for Keras's fit
-load_corpus                                a corpus that prepare_data wrote
+RelMultiHeadAttention, DecoderLayer        the layers alone, also AdaptiveEmbedding, AdaptiveSoftmax
+load_corpus, TrainingLanes, DataConfig     a corpus that prepare_data wrote, and its batches; also EvaluationLanes
 InputError                                 an error that the user can fix, in one line
 
 The modules txl_tf.sklearn and txl_tf.harness, which users may rely on, too, are for scikit-learn and lm_eval.
@@ -30,6 +31,7 @@ from txl_tf.quiet import quiet
 
 if TYPE_CHECKING:
     from txl_tf.api import Model, load
+    from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
     from txl_tf.data.manifest import load_corpus
     from txl_tf.errors import InputError
     from txl_tf.finetuner import Finetuner
@@ -37,24 +39,36 @@ if TYPE_CHECKING:
     from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.inference.xlnet.encoder import Encoder
     from txl_tf.inference.xlnet.fill_in import FillIn
+    from txl_tf.layers.attention import RelMultiHeadAttention
+    from txl_tf.layers.decoder_layer import DecoderLayer
+    from txl_tf.layers.embedding import AdaptiveEmbedding
+    from txl_tf.layers.softmax import AdaptiveSoftmax
     from txl_tf.models.transformer_xl.config import TransformerXLConfig
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.models.transformer_xl.stateful import SeparateTexts, StatefulTransformerXL
     from txl_tf.models.xlnet.config import XLNetConfig
     from txl_tf.models.xlnet.model import XLNet
+    from txl_tf.settings.run import DataConfig
 
 __version__ = "0.3.0"
 
 __all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
+    "DataConfig",
+    "DecoderLayer",
     "Encoder",
+    "EvaluationLanes",
     "FillIn",
     "Finetuner",
     "InputError",
     "LanguageModel",
     "Model",
     "Predictor",
+    "RelMultiHeadAttention",
     "SeparateTexts",
     "StatefulTransformerXL",
+    "TrainingLanes",
     "TransformerXL",
     "TransformerXLConfig",
     "XLNet",
@@ -65,6 +79,7 @@ __all__ = [
 
 _HOMES = {
     "api": ("Model", "load"),
+    "data.lanes": ("EvaluationLanes", "TrainingLanes"),
     "data.manifest": ("load_corpus",),
     "errors": ("InputError",),
     "finetuner": ("Finetuner",),
@@ -72,11 +87,16 @@ _HOMES = {
     "inference.xlnet.fill_in": ("FillIn",),
     "inference.causal.language_model": ("LanguageModel",),
     "inference.tasks.predictor": ("Predictor",),
+    "layers.attention": ("RelMultiHeadAttention",),
+    "layers.decoder_layer": ("DecoderLayer",),
+    "layers.embedding": ("AdaptiveEmbedding",),
+    "layers.softmax": ("AdaptiveSoftmax",),
     "models.transformer_xl.config": ("TransformerXLConfig",),
     "models.transformer_xl.model": ("TransformerXL",),
     "models.transformer_xl.stateful": ("SeparateTexts", "StatefulTransformerXL"),
     "models.xlnet.config": ("XLNetConfig",),
     "models.xlnet.model": ("XLNet",),
+    "settings.run": ("DataConfig",),
 }
 """The modules of exported names."""
 
