@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.models.xlnet.model import Text
 from txl_tf.ops import platform
 
 B, T, LAYERS = 2, 4, 3  # a first, a middle and a last one: only the first gets positions, XLNet's last is query_only
@@ -40,11 +41,10 @@ def xlnet(**changes):
 def read_xlnet(model, tokens, training):
     """Both streams, segments, directions and memory."""
     visible = tf.constant(np.tril(np.ones([T, T], bool), -1)[None])
-    inputs = {"visible": visible, "targets": tf.constant([[0, 2], [3, -1]]), "backward": tf.constant([True, False])}
-    content, _, mems = model(
-        tokens, model.initial_mems(B), segments=tokens % 2, seed=SEEDS, training=training, **inputs
-    )
-    _, query, _ = model(tokens, mems, query_only=True, seed=SEEDS, training=training, **inputs)
+    targets, backward = tf.constant([[0, 2], [3, -1]]), tf.constant([True, False])
+    inputs = {"targets": targets, "seed": SEEDS, "training": training}
+    content, _, mems = model(tokens, model.initial_mems(B), text=Text(tokens % 2, visible, backward=backward), **inputs)
+    _, query, _ = model(tokens, mems, text=Text(visible=visible, backward=backward), rows="query", **inputs)
     return tf.reduce_sum(content**2) + model.nll(query, tokens[:, :2])
 
 

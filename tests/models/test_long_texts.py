@@ -12,6 +12,7 @@ from xlnet_models import recorded_states
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
+from txl_tf.models.xlnet.model import Text
 from txl_tf.models.xlnet.with_head import XLNetWithLogits
 from txl_tf.settings.run import from_dict
 
@@ -54,7 +55,7 @@ def one_by_one(model, tokens, segments):
         mems = Mems(tuple(map(tf.constant, memory)), tf.constant([known])) if known else None
         with recorded_states() as states:
             hidden, _, _ = model.body(
-                tf.constant([tokens[start:end]]), mems, segments=tf.constant([segments[start:end]])
+                tf.constant([tokens[start:end]]), mems, text=Text(tf.constant([segments[start:end]]))
             )
         inputs = states[:-1]
         memory = [np.concatenate([old, new], axis=1)[:, -M:] for old, new in zip(memory, inputs, strict=True)]

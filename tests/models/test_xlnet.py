@@ -14,7 +14,7 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 from txl_tf.settings.pretraining import PairsConfig
 
 B, T, P, M, R, V, D = 2, 6, 3, 5, 3, 11, 8
@@ -121,8 +121,9 @@ def call(model, step, **changes):
     step = {name: tf.constant(value) for name, value in step.items()}
     arguments = {name: tf.cast(step[name], tf.int32) for name in ("segments", "targets")}
     arguments |= {"visible": step["visible"], "padding": ~step["real"], "backward": step["directions"] < 0}
-    mems = changes.pop("mems", None)
-    return model(tf.cast(step["tokens"], tf.int32), mems, **arguments | changes)
+    mems, arguments = changes.pop("mems", None), arguments | changes
+    text = Text(*(arguments.pop(name) for name in Text._fields))
+    return model(tf.cast(step["tokens"], tf.int32), mems, text=text, **arguments)
 
 
 def loss_of(model, step, **changes):
@@ -172,9 +173,8 @@ def test_the_jacobian_is_the_visible_set(rng):
         content, query, _ = model(
             tokens,
             model.initial_mems(B),
-            visible=tf.constant(visible),
+            text=Text(visible=tf.constant(visible), backward=tf.constant([False, True])),
             targets=tf.constant([list(range(T))] * B),
-            backward=tf.constant([False, True]),
         )
     assert (kind == 2).any() and (kind == 1).any()
     for stream, itself in ((query, np.zeros([T, T], bool)), (content, np.eye(T, dtype=bool))):
@@ -220,12 +220,12 @@ def test_the_content_stream_does_not_feel_the_query_stream(rng):
 def test_the_last_layer_can_be_spared_the_content_stream(rng, remat):
     model = xlnet_models.make_model(small_weights(rng), mem_len=M, reuse_len=R, remat=remat)
     step, mems = inputs(rng), model.initial_mems(B)
-    content, query, new = call(model, step, mems=mems, query_only=True)
+    content, query, new = call(model, step, mems=mems, rows="query")
     _, want, want_new = call(model, step, mems=mems)
     assert content is None
     np.testing.assert_allclose(query, want, atol=1e-14)
     np.testing.assert_allclose(new.hidden, want_new.hidden, atol=1e-14)
-    _, gradients = gradients_of(model, lambda: loss_of(model, step, mems=mems, query_only=True, training=True))
+    _, gradients = gradients_of(model, lambda: loss_of(model, step, mems=mems, rows="query", training=True))
     _, wanted = gradients_of(model, lambda: loss_of(model, step, mems=mems))
     for one, other in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
@@ -237,16 +237,15 @@ def test_the_last_layer_can_be_spared_all_tokens_but_the_last(rng):
     step, results = inputs(rng), []
     mems = Mems(tuple(tf.constant(rng.normal(size=[B, M, D])) for _ in model.decoder_layers), tf.constant([M, M]))
 
-    def loss(last_only):
-        content, query, _ = call(
-            model, step, mems=mems, last_only=last_only, seed=tf.constant([[1, 2], [5, 6]]), training=True
-        )
-        assert content.shape[1] == (1 if last_only else T)
+    def loss(rows):
+        seed = tf.constant([[1, 2], [5, 6]])
+        content, query, _ = call(model, step, mems=mems, rows=rows, seed=seed, training=True)
+        assert content.shape[1] == (1 if rows == "last" else T)
         rows = tf.concat([content[:, -1:], query], 1)
         return tf.reduce_sum(model.nll(rows, tf.ones([B, 1 + P], tf.int32)))
 
-    for last_only in (True, False):
-        value, gradients = gradients_of(model, lambda last_only=last_only: loss(last_only))
+    for rows in ("last", "all"):
+        value, gradients = gradients_of(model, lambda rows=rows: loss(rows))
         results.append([value, *gradients])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
@@ -382,7 +381,7 @@ def test_xla_gives_the_same(rng):
     @tf.function(jit_compile=True)
     def compiled(mems):
         with tf.GradientTape() as tape:
-            loss = loss_of(model, step, mems=mems, query_only=True)
+            loss = loss_of(model, step, mems=mems, rows="query")
         return loss, tape.gradient(loss, model.mask_embedding.value)
 
     loss, gradient = compiled(mems)
@@ -399,8 +398,8 @@ def test_wrong_inputs_are_refused(rng):
         model(tf.zeros([B, T]))
     with pytest.raises(ValueError, match="mems must be 2 tensors"):
         model(tokens, model.initial_mems(B + 1))
-    with pytest.raises(ValueError, match="query_only needs targets"):
-        model(tokens, query_only=True)
+    with pytest.raises(ValueError, match="rows='query' needs targets"):
+        model(tokens, rows="query")
     with pytest.raises(ValueError, match="states needs a target"):
         model.nll(tf.zeros([B, P, D]), tf.zeros([B, P + 1], tf.int32))
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import xlnet_models
 
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 from txl_tf.objectives.permutation_lm import (
     PermutationBatch,
     PermutationLM,
@@ -167,8 +167,9 @@ def test_the_view_of_attention_shows_both_streams_after_the_segments_before(rng)
     for batch in one_lane[:2]:
         mems = objective.scores(batch._replace(backward=tf.constant([False])), mems).state
     layers = []
-    with_look = {"look": lambda _, probabilities: layers.append(probabilities[0]), "segments": one_lane[-1].segments}
-    model(one_lane[-1].tokens, mems, visible=tf.constant(visible[None]), targets=tf.constant([[0, 2, 5]]), **with_look)
+    text = Text(one_lane[-1].segments, tf.constant(visible[None]))
+    look = lambda _, probabilities: layers.append(probabilities[0])  # noqa: E731
+    model(one_lane[-1].tokens, mems, text=text, targets=tf.constant([[0, 2, 5]]), look=look)
     for layer, probabilities in enumerate(layers):
         np.testing.assert_allclose(found["content"][layer], probabilities[:, :T], atol=1e-12)
         np.testing.assert_allclose(found["query"][layer], probabilities[:, T:], atol=1e-12)

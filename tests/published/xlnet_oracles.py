@@ -28,6 +28,7 @@ import published_files
 import reference_xlnet as reference
 
 from txl_tf import families
+from txl_tf.models.xlnet.model import Text
 from txl_tf.objectives.answering import Answering
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -203,7 +204,7 @@ def imported_head_outputs(kind, model, arrays):
         logits = model(**given).numpy()
         return {"logits": logits[..., 0] if kind == "XLNetForMultipleChoice" else logits}
     given["allowed"], given["cls_index"] = tf.constant(arrays["p_mask"] == 0), tf.constant(arrays["cls_index"])
-    hidden, _, _ = model.body(given["tokens"], segments=given["segments"], padding=given["padding"])
+    hidden, _, _ = model.body(given["tokens"], text=Text(given["segments"], padding=given["padding"]))
     if "start_positions" in arrays:
         # Their loss: of the answer class they take the true beginning's state.
         start = tf.constant(arrays["start_positions"])

@@ -11,7 +11,7 @@ import tensorflow as tf
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 
 
 def set_weights(model, weights):
@@ -110,11 +110,13 @@ def read(
         _, _, mems = model(
             tensor(tokens, tf.int32),
             mems,
-            segments=tensor(segments, tf.int32),
-            visible=tensor(visible, tf.bool),
-            padding=None if real is None else ~tensor(real, tf.bool),
+            text=Text(
+                tensor(segments, tf.int32),
+                tensor(visible, tf.bool),
+                None if real is None else ~tensor(real, tf.bool),
+                None if directions is None else tf.constant([direction < 0 for direction in directions]),
+            ),
             targets=tensor(targets, tf.int32),
-            backward=None if directions is None else tf.constant([direction < 0 for direction in directions]),
         )
     t_len, known = tokens.shape[1], min(m_len, known + (model.config.reuse_len or tokens.shape[1]))
     rows = []

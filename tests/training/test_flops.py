@@ -9,7 +9,7 @@ from reference import SMALL
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 from txl_tf.training import flops
 
 B, T = 3, 5
@@ -93,7 +93,7 @@ def test_flops_of_an_xlnet_are_those_of_the_matmuls_that_xla_sees(sums_are_sums)
     @tf.function(jit_compile=True)
     def gradients(tokens, mems):
         with tf.GradientTape() as tape:
-            read = {"visible": visible, "targets": targets, "query_only": True, "training": True}
+            read = {"text": Text(visible=visible), "targets": targets, "rows": "query", "training": True}
             _, query, _ = model(tokens, mems, **read)
             loss = tf.reduce_mean(model.nll(query, targets))
         return tape.gradient(loss, [variable.value for variable in model.trainable_variables])

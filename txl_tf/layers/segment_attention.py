@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,6 +16,8 @@ from txl_tf.ops import Scores
 
 SEGMENTS = 8
 """Segment ids are below this."""
+
+Rows = Literal["all", "query", "last"]
 
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
@@ -33,8 +35,8 @@ class Streams:
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     absent: as in Scores.
-    query_only: whether the result has no rows of the content stream.
-    last_only: whether the result's only row of the content stream is that of the last token.
+    rows: which rows the result has: "all"; "query", none of the content stream; or "last", of the content stream only
+        that of the last token.
     """
 
     encoding: tf.Tensor
@@ -43,13 +45,12 @@ class Streams:
     targets: tf.Tensor | None = None
     query_mask: tf.Tensor | None = None
     absent: tf.Tensor | None = None
-    query_only: bool = False
-    last_only: bool = False
+    rows: Rows = "all"
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
         """For tf.nest: the fields that are not tensors, and the tensors."""
         tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask, self.absent
-        return (self.query_only, self.last_only), tensors
+        return (self.rows,), tensors
 
     @classmethod
     def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Streams:
@@ -65,10 +66,10 @@ class Streams:
         """The result's rows for hidden [B, T + P, D], stream by stream; content_mask: the content stream's."""
         own = None if self.segments is None else self.segments[:, -t_len:]
         parts = []
-        if self.last_only and not self.query_only:
+        if self.rows == "last":
             last = tf.fill([tf.shape(hidden)[0], 1], t_len - 1)
             parts.append(StreamPart(1, content_mask, _at(own, last), places=last))
-        elif not self.query_only:
+        elif self.rows == "all":
             parts.append(StreamPart(t_len, content_mask, own))
         if self.targets is not None:
             tokens, used = tf.maximum(self.targets, 0), self.targets >= 0
@@ -118,8 +119,8 @@ class SegmentAttention(RelMultiHeadAttention):
     Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. The vector of a
     distance is a + b, and that of the negative distance is b - a. So one projection is enough for both directions.
 
-    Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
-    [B, 1 + P, D] with `last_only`; `positions` are Streams, by default with sinusoids only.
+    Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with rows="query",
+    [B, 1 + P, D] with "last"; `positions` are Streams, by default with sinusoids only.
 
     Arguments as for `RelMultiHeadAttention`, where the biases are (u, v, w).
 
@@ -157,9 +158,9 @@ class SegmentAttention(RelMultiHeadAttention):
 
     def answered(self, hidden: tf.Tensor, positions: Streams | None = None) -> tf.Tensor:
         """As for `MemoryAttention`: all rows, those of the query stream, or these and the last token's."""
-        if positions is None or not (positions.query_only or positions.last_only):
+        if positions is None or positions.rows == "all":
             return hidden
-        return hidden[:, -positions.predictions - (0 if positions.query_only else 1) :]
+        return hidden[:, -positions.predictions - (positions.rows == "last") :]
 
     def read(
         self,

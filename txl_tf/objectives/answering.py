@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from txl_tf.models.answer_heads import AnswerLogits
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
+from txl_tf.models.xlnet.model import Text
 from txl_tf.objectives.base import TaskObjective
 
 Examples = dict[str, tf.Tensor]
@@ -58,7 +59,7 @@ class Answering(TaskObjective):
 
     def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
         """The fields of BestAnswers by name; see TaskObjective."""
-        hidden, _, _ = self.model.body(batch["tokens"], segments=batch["segments"], padding=batch["padding"])
+        hidden, _, _ = self.model.body(batch["tokens"], text=Text(batch["segments"], padding=batch["padding"]))
         given = hidden, batch["allowed"], batch["cls_index"]
         found = self.model.head.best(*given, self.model.config.start_n_top, self.model.config.end_n_top)._asdict()
         if "start" in batch:

@@ -18,7 +18,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
-from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.models.transformer_xl.model import Own, TransformerXL
 from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch, State
 from txl_tf.ops import scores
 from txl_tf.ops.plain import accurate_dtype
@@ -84,12 +84,12 @@ class CausalLM(Objective):
         inputs, targets = batch
         raw: list[tf.Tensor] = []
         options: dict[str, Any] = {"seed": seed, "training": training, "before_dropout": raw.append}
-        if self.lengths_vary:  # all lanes have the same
-            options["length"] = tf.reduce_sum(tf.cast(targets[0] >= 0, tf.int32))
+        # All lanes have the same length.
+        length = tf.reduce_sum(tf.cast(targets[0] >= 0, tf.int32)) if self.lengths_vary else None
         if self.reach.ext_len:
-            hidden, state = extended.read(self.model, inputs, state, self.reach, **options)
+            hidden, state = extended.read(self.model, inputs, state, self.reach, length, **options)
         else:
-            hidden, state = self.model(inputs, state, **options)
+            hidden, state = self.model(inputs, state, own=Own(length=length), **options)
         first = targets.shape[1] // 2 if self.config.loss_positions == "half" else 0
         hidden, targets = (hidden[:, first:], targets[:, first:]) if first else (hidden, targets)
         nll = self.model.nll(hidden, targets)

@@ -16,7 +16,7 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetRunConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch
 from txl_tf.settings.pretraining import CONTEXT, TARGET, PermutationLMConfig
 
@@ -64,11 +64,9 @@ class PermutationLM(Objective):
         _, query, state = self.model(
             batch.tokens,
             state,
-            segments=batch.segments,
-            visible=visible,
+            text=Text(batch.segments, visible, backward=batch.backward if self.bi_data else None),
             targets=positions,
-            query_only=True,
-            backward=batch.backward if self.bi_data else None,
+            rows="query",
             **options,
         )
         return ScoredBatch(targets, self.model.nll(query, targets), state)
@@ -173,7 +171,7 @@ def view_of(segments: PermutationBatch, model: XLNet, config: PermutationLMConfi
         def read(mems: Mems, segment: PermutationBatch, **options: Any) -> Mems:
             kinds = segment.kind == CONTEXT, segment.kind == TARGET
             visible = permutation_visible(segment.rank, *kinds, model.config.reuse_len)
-            return model(segment.tokens, mems, segments=segment.segments, visible=visible, **options)[2]
+            return model(segment.tokens, mems, text=Text(segment.segments, visible), **options)[2]
 
         earlier = tf.nest.map_structure(lambda part: part[:-1], segments)
         last = tf.nest.map_structure(lambda part: part[-1], segments)

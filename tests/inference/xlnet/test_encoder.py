@@ -8,6 +8,7 @@ from random_xlnet import random_xlnet, with_prefix
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.models.xlnet.model import Text
 
 TEXTS = ["the River", ("the River 1,000,", "naive and the"), "", ("x", "the " * 40), "the"]
 
@@ -30,7 +31,7 @@ def test_texts_are_laid_out_as_officially_and_read_by_the_model(encoder):
         ids, segments = [*ids, cls], [*segments, 2]
         assert found.ids[i].tolist() == ids
         assert found.pieces[i][-2:] == ["<sep>", "<cls>"] and len(found.pieces[i]) == len(ids)
-        hidden, _, _ = encoder.model(tf.constant([ids]), segments=tf.constant([segments]))
+        hidden, _, _ = encoder.model(tf.constant([ids]), text=Text(tf.constant([segments])))
         np.testing.assert_allclose(found.hidden[i], hidden[0], rtol=0, atol=1e-5)
         np.testing.assert_allclose(found.pooled[i], hidden[0, -1], rtol=0, atol=1e-5)
     first, mean = (encoder(TEXTS, pool=pool).pooled for pool in ("first", "mean"))

@@ -12,6 +12,7 @@ from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import ANY, GLUED, PADDING, SPACED, allowed_tokens, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.models.xlnet.model import Text
 
 LETTERS = "abcde ."
 V = len(LETTERS)
@@ -32,7 +33,8 @@ def one_by_one(model, ids, known, place):
     row = np.where(np.arange(len(ids)) == place, 0, ids)
     visible = np.zeros([1, len(ids), len(ids)], bool)
     visible[0][:, [i for i in kept if i != place]] = True
-    _, query, _ = model(tf.constant(row[None], tf.int32), visible=tf.constant(visible), targets=tf.constant([[place]]))
+    known = Text(visible=tf.constant(visible))
+    _, query, _ = model(tf.constant(row[None], tf.int32), text=known, targets=tf.constant([[place]]))
     return model.log_prob(query)[0, 0].numpy()
 
 

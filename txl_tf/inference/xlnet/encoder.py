@@ -26,6 +26,7 @@ from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.inference.xlnet.fill_in import ROUND, XLNetTool
 from txl_tf.inference.xlnet.missing_tokens import by_width
+from txl_tf.models.xlnet import model as xlnet
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress
 from txl_tf.storage.surrogates import whole
@@ -125,7 +126,7 @@ class Encoder(XLNetTool):
             Hidden states [B, T, D]; and a dict from the names in POOLS to vectors [B, D], float32.
         """
         there = ids != PADDING
-        hidden, _, _ = self.model(tf.maximum(ids, 0), segments=tf.maximum(segments, 0), padding=~there)
+        hidden, _, _ = self.model(tf.maximum(ids, 0), text=xlnet.Text(tf.maximum(segments, 0), padding=~there))
         hidden = tf.cast(hidden, tf.float32)
         place = tf.range(ids.shape[1])
         last = tf.reduce_max(tf.where(there, place, 0), axis=1)

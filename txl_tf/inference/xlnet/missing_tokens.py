@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.xlnet.blanks import PADDING
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 
 ORDERS = ("left_to_right", "right_to_left", "confident")
 """Orders by name. "confident": each hypothesis next predicts the missing token with the highest probability."""
@@ -107,7 +107,7 @@ class Filler(tf.Module):
     def _query(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         # An unknown token is hidden from every query and from every other token's content stream. So its id has no
         # effect.
-        return self.model(tokens, visible=known[:, None], targets=targets, query_only=True)[1]
+        return self.model(tokens, text=Text(visible=known[:, None]), targets=targets, rows="query")[1]
 
     def fill(self, ids: tf.Tensor, order: tf.Tensor, beam_size: tf.Tensor, free: tf.Tensor) -> Filled:
         """Looks for the most likely fillings by beam search.

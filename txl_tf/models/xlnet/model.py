@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -12,10 +12,28 @@ from txl_tf import ops
 from txl_tf.layers.attention import PositionDropout
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.masks import empty_slots, stream_masks
-from txl_tf.layers.segment_attention import Streams
+from txl_tf.layers.segment_attention import Rows, Streams
 from txl_tf.models.decoder import Decoder, Look
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
+
+
+class Text(NamedTuple):
+    """What is known of the tokens of segments, besides their ids.
+
+    segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
+        one segment.
+    visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
+        token also sees itself. None: all. A query that sees no key attends equally to all keys but empty slots
+        of memory (`mem_init`).
+    padding: bool [B, T], true where there is no token; None: there is no padding.
+    backward: bool [B], whether a lane's text runs backward; None: none does.
+    """
+
+    segments: tf.Tensor | None = None
+    visible: tf.Tensor | None = None
+    padding: tf.Tensor | None = None
+    backward: tf.Tensor | None = None
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -31,7 +49,7 @@ class XLNet(Decoder):
         >>> content.shape
         TensorShape([1, 3, 64])
         >>> visible = ~tf.eye(3, dtype=tf.bool)[None]  # every token is predicted from the others
-        >>> _, query, _ = model(tf.constant([[17, 18, 19]]), visible=visible, targets=tf.constant([[0, 2]]))
+        >>> _, query, _ = model(tf.constant([[17, 18, 19]]), text=Text(visible=visible), targets=tf.constant([[0, 2]]))
         >>> model.nll(query, tf.constant([[17, 19]])).shape
         TensorShape([1, 2])
     """
@@ -62,13 +80,9 @@ class XLNet(Decoder):
         tokens: tf.Tensor,
         mems: Mems | None = None,
         *,
-        segments: tf.Tensor | None = None,
-        visible: tf.Tensor | None = None,
-        padding: tf.Tensor | None = None,
+        text: Text | None = None,
         targets: tf.Tensor | None = None,
-        query_only: bool = False,
-        last_only: bool = False,
-        backward: tf.Tensor | None = None,
+        rows: Rows = "all",
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
         look: Look | None = None,
@@ -78,32 +92,27 @@ class XLNet(Decoder):
         Args:
             tokens: int32 [B, T], T static; the real tokens, including those to be predicted.
             mems: Mems of the segments before, with any number of slots; None: there is no memory.
-            segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
-                one segment.
-            visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
-                token also sees itself. None: all. A query that sees no key attends equally to all keys but empty slots
-                of memory (`mem_init`).
-            padding: bool [B, T], true where there is no token; None: there is no padding.
+            text: what is known of the tokens; None: nothing.
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
-            query_only: do not compute the content stream's own result.
-            last_only: compute the content stream's result only for the last token.
-            backward: bool [B], whether a lane's text runs backward; None: none does.
+            rows: of the result: "all"; "query", without the content stream; or "last", of the content stream only the
+                last token's.
             seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
                 each lane has its own.
             look: as for `read_segment`. The tensors have T + P rows: the content stream's, the query stream's.
 
         Returns:
-            The content stream [B, T, D], [B, 1, D] with `last_only`, or None with `query_only`; the query stream
+            The content stream [B, T, D], [B, 1, D] with rows="last", or None with "query"; the query stream
             [B, P, D], or None without targets; and the new Mems of the first `reuse_len` tokens, without gradient.
 
         Raises:
-            ValueError: tokens or mems of another shape, or `query_only` without targets or with `look`.
+            ValueError: tokens or mems of another shape, or rows="query" without targets or with `look`.
         """
         mems = self.initial_mems(tf.shape(tokens)[0], 0) if mems is None else mems
         self.check(tokens, mems, mems.hidden[0].shape[1])
-        if query_only and (targets is None or look is not None):
-            raise ValueError("query_only needs targets, and leaves nothing to look at")
+        if rows == "query" and (targets is None or look is not None):
+            raise ValueError("rows='query' needs targets, and leaves nothing to look at")
+        segments, visible, padding, backward = text or Text()
         config, t_len, m_len = self.config, tokens.shape[1], mems.hidden[0].shape[1]
         rate, seeds = config.dropout if training else 0.0, Seeds.of(seed)
         (position_seed,) = split_seed(seeds.shared, 1)
@@ -120,7 +129,7 @@ class XLNet(Decoder):
             segments = tf.concat([tf.zeros([tf.shape(tokens)[0], m_len], segments.dtype), segments], axis=1)
         absent = None if valid is None else empty_slots(t_len, m_len, valid)
         streams = Streams(encoding, backward, segments, targets, query_mask, absent)
-        last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
+        last_streams = dataclasses.replace(streams, rows=rows)
         remembered = min(config.reuse_len, t_len) or t_len
         hidden, new_states = self.read_segment(
             hidden,
@@ -134,9 +143,9 @@ class XLNet(Decoder):
         )
         hidden = dropout(hidden, rate, output_seed)
         new_mems = Mems(new_states, tf.minimum(mems.length + remembered, m_len))
-        rows = 0 if query_only else 1 if last_only else t_len
-        content = None if query_only else hidden if targets is None else hidden[:, :rows]
-        return content, None if targets is None else hidden[:, rows : rows + predictions], new_mems
+        count = {"all": t_len, "last": 1, "query": 0}[rows]  # of the content stream
+        content = None if not count else hidden if targets is None else hidden[:, :count]
+        return content, None if targets is None else hidden[:, count : count + predictions], new_mems
 
     def _with_query_stream(self, hidden: tf.Tensor, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor | None]:
         """The embedded segment [B, T, D] and a mask embedding for each target, with unused targets for even rows."""

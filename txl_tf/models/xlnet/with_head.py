@@ -13,13 +13,14 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
+from txl_tf.layers.segment_attention import Rows
 from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
 from txl_tf.models.decoder import Configured
 from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetTagsConfig
-from txl_tf.models.xlnet.model import XLNet
+from txl_tf.models.xlnet.model import Text, XLNet
 
 
 class Texts(NamedTuple):
@@ -62,14 +63,14 @@ class XLNetWithHead(Configured):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
-    def hidden(self, texts: Texts, in_segments: Callable[[Texts], tf.Tensor], last_only: bool = False) -> tf.Tensor:
-        """The body's last hidden states, [B, L, D], or [B, 1, D] with `last_only`.
+    def hidden(self, texts: Texts, in_segments: Callable[[Texts], tf.Tensor], rows: Rows = "all") -> tf.Tensor:
+        """The body's last hidden states, [B, L, D], or [B, 1, D] with rows="last".
 
         Texts of more than `segment_len` tokens are read by `in_segments`, one of the next two methods.
         """
         if texts.at_once == texts.tokens.shape[1]:
-            inputs = {"segments": texts.segments, "padding": texts.padding, "last_only": last_only}
-            return self.body(texts.tokens, **inputs, seed=texts.seed, training=texts.training)[0]
+            text = Text(texts.segments, padding=texts.padding)
+            return self.body(texts.tokens, text=text, rows=rows, seed=texts.seed, training=texts.training)[0]
         if texts.segments is None or texts.padding is None:
             raise ValueError("texts that are read in segments need their segment ids and their padding")
         return in_segments(texts)
@@ -122,8 +123,7 @@ class XLNetWithHead(Configured):
             hidden, _, new = self.body(
                 cut(texts.tokens),
                 mems,
-                segments=cut(texts.segments),
-                padding=~there,
+                text=Text(cut(texts.segments), padding=~there),
                 seed=Seeds(None if shared[0] is None else shared[i], None if lanes[0] is None else lanes[i]),
                 training=texts.training,
             )
@@ -188,8 +188,8 @@ class XLNetWithLogits(XLNetWithOutputs):
 
     def _logits(self, texts: Texts) -> tf.Tensor:
         body_seeds, head_seeds = texts.seed.split(2)
-        last_only = self.config.summary_type == "last"
-        hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, last_only)
+        rows: Rows = "last" if self.config.summary_type == "last" else "all"
+        hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, rows)
         padding = None if texts.padding is None else texts.padding[:, -texts.at_once :]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=texts.training)
 
@@ -257,6 +257,5 @@ class XLNetWithAnswers(XLNetWithHead):
     ) -> AnswerLogits:
         """All logits for tokens [B, T], given the true start; arguments as for `AnswerSpan.call` and `XLNet.call`."""
         body_seeds, head_seeds = Seeds.of(seed).split(2)
-        inputs = {"segments": segments, "padding": padding}
-        hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training)
+        hidden, _, _ = self.body(tokens, text=Text(segments, padding=padding), seed=body_seeds, training=training)
         return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)
