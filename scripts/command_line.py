@@ -18,7 +18,7 @@ from txl_tf.data.tables.dataset_folders import local
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.settings.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
+from txl_tf.settings.choices import CHECKPOINTS, DTYPES, OPS, QUANTIZE, STRATEGIES, WEIGHTS
 from txl_tf.settings.groups import Group, Range, option_value, options
 from txl_tf.storage.local_files import without_links_back
 
@@ -27,10 +27,11 @@ EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs"
 
 flags.DEFINE_enum(
     "ops",
-    "proven",
-    ("plain", "proven", "fewer", "fused"),
+    None,
+    OPS,
     "what computes a model. plain: each operation's formula; proven: on a GPU only what has run on one; fewer: fewer "
-    "kernels on a GPU; fused: fewer, and attention by kernels of our own (needs requirements-gpu.txt)",
+    "kernels on a GPU; fused: fewer, and attention by kernels of our own (needs requirements-gpu.txt) [proven; in "
+    "training, as the run began]",
 )
 
 
@@ -61,7 +62,7 @@ def run(main, check=None):
             start_up.raise_from_now_on()
             from txl_tf.ops import platform
 
-            with platform.using(flags.FLAGS.ops):
+            with platform.using(flags.FLAGS.ops or "proven"):
                 status = main(argv)
             sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
             return status

@@ -40,7 +40,7 @@ from command_line import (
     understood,
 )
 from flag_help import require_flags
-from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names, settings_of
+from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, given_ops, own_names, settings_of
 
 from txl_tf import families
 from txl_tf.data.tables.dataset_folders import split_of
@@ -229,6 +229,7 @@ def given_settings(task, settings):
         group: settings.get(group, {})
         | given_flags(tasks[task].groups()[group], GROUP_PREFIXES.get(group, ""), own[group])
         | by_set.get(group, {})
+        | (given_ops() if group == "train" else {})
         for group in own
     }
 

@@ -119,10 +119,16 @@ def given_settings(config):
     """The settings of a Config that were given as flags: {group: {field: value}}."""
     refuse_foreign_flags(config)
     by_set = given_by_set(type(config))
-    return {
+    given = {
         group: given_flags(kind, GROUP_PREFIXES.get(group, ""), own_names(kind)) | by_set.get(group, {})
         for group, kind in config.groups().items()
     }
+    return given | {"train": given["train"] | given_ops()}
+
+
+def given_ops():
+    """--ops as a setting of training, if it was given."""
+    return {"ops": flags.FLAGS.ops} if flags.FLAGS.ops else {}
 
 
 def settings_of(model_dir):

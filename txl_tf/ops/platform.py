@@ -18,11 +18,10 @@ if typing.TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Target = Literal["cpu", "gpu", "tpu"]
-Ops = Literal["plain", "proven", "fewer", "fused"]
 _TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
 _FOR_SAVED_MODEL = contextvars.ContextVar("for_saved_model", default=False)
 _SINGLE_ROWS = contextvars.ContextVar("single_rows", default=False)
-_ops: Ops = "proven"  # for all threads: MirroredStrategy traces each replica in one of its own
+_ops = "proven"  # for all threads: MirroredStrategy traces each replica in one of its own
 
 
 class Program(typing.NamedTuple):
@@ -38,7 +37,7 @@ class Program(typing.NamedTuple):
     target: Target
     compiled: bool
     only_compiled: bool
-    ops: Ops = "proven"
+    ops: str = "proven"
     single_rows: bool = False
 
 
@@ -108,7 +107,7 @@ def single_rows() -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def using(ops: Ops) -> Iterator[None]:
+def using(ops: str) -> Iterator[None]:
     """In this context, in all threads, operations are of this kind.
 
     plain: the formulas; proven: what a GPU has run; fewer: with fewer kernels on a GPU; fused: also with attention by
@@ -120,3 +119,13 @@ def using(ops: Ops) -> Iterator[None]:
         yield
     finally:
         _ops = before
+
+
+def untested() -> str | None:
+    """What a user should know of operations that have not run on a device like this one; None: nothing."""
+    target = program().target
+    if target == "tpu":
+        return "no TPU has run this yet: its programs were only compiled for one"
+    if target == "gpu" and _ops in ("fewer", "fused"):
+        return f"--ops={_ops} has not run on a GPU yet: its programs were only compiled for some"
+    return None

@@ -14,6 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from txl_tf.settings.choices import OPS
 from txl_tf.settings.groups import Group, field_types, from_dict, hidden, minor, require, setting, update, usual
 from txl_tf.storage.strict_json import check_record, parse_json
 
@@ -186,6 +187,9 @@ class TrainConfig(Group):
     )
     origin: str = hidden(
         "", "the published model that the first weights are of, hf://OWNER/NAME@COMMIT; it follows from its name"
+    )
+    ops: str = hidden(
+        "proven", "what computes the model, as --ops gave it; kept when the run is continued", choices=OPS
     )
     extended_at: tuple[int, ...] = hidden(
         (), "the earlier train_steps of a run that was extended; its schedule up to each of them stays"

@@ -12,7 +12,7 @@ from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
-from txl_tf.settings.run import Config
+from txl_tf.settings.run import Config, TrainConfig
 from txl_tf.storage.files import digest
 from txl_tf.storage.literal_paths import listed
 
@@ -122,6 +122,8 @@ def as_begun(config: Config, model_dir: str) -> Config:
     if old is None:
         return config
     kept: dict[str, Any] = {"jit_compile": config.train.jit_compile and old.train.jit_compile}
+    if config.train.ops == TrainConfig.ops:  # not asked for
+        kept["ops"] = old.train.ops
     if old.train.train_steps == config.train.train_steps:
         kept["extended_at"] = old.train.extended_at
     return config.replace(train=kept)

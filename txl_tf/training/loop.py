@@ -19,6 +19,7 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.devices import distribute
 from txl_tf.errors import InputError
+from txl_tf.ops import platform
 from txl_tf.progress import reported
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import FORMAT, Config, TrainConfig
@@ -93,6 +94,10 @@ def train(
         if distribute.is_chief(strategy):
             tf.io.gfile.makedirs(model_dir)
             lock = stack.enter_context(Lock(model_dir))
+        config = as_begun(config, model_dir)
+        stack.enter_context(platform.using(config.train.ops))
+        if (untested := platform.untested()) and distribute.is_chief(strategy):
+            print(untested, flush=True)
         return Run(config, corpus, model_dir, strategy, make_evaluator, make_sampler).train(lock)
 
 
@@ -110,7 +115,6 @@ class Run:
         make_sampler: MakeSampler | None = None,
     ):
         distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
-        config = as_begun(config, model_dir)
         refuse_other_run(model_dir, config, corpus)
         if config.model.vocab_size < corpus.vocabulary.vocab_size:
             raise InputError(

@@ -99,7 +99,7 @@ def test_lanes_that_share_a_gradient_of_the_positions_are_added():
 def test_without_jax_they_are_an_error(monkeypatch):
     monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"^--ops=fused needs JAX: pip install -r requirements-gpu\.txt$"):
-        attention.check()
+        attention.Fused(only_compiled=True)
 
 
 @pytest.mark.slow

@@ -20,7 +20,12 @@ from txl_tf.ops.scores import Drop, Scores
 
 
 class Fused(FewerKernels):
-    """For a GPU whose attention never writes the scores."""
+    """For a GPU whose attention never writes the scores; InputError if JAX, which lowers its kernels, is missing."""
+
+    def __init__(self, only_compiled: bool):
+        super().__init__(only_compiled)
+        if importlib.util.find_spec("jax") is None:
+            raise InputError("--ops=fused needs JAX: pip install -r requirements-gpu.txt")
 
     def attend(self, scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
         """By the fused kernels, if they suit."""
@@ -36,12 +41,6 @@ class Fused(FewerKernels):
         if not (self.only_compiled and is_small(d_heads)):
             return super().context_gradients(d_heads, matrix, lengths)
         return tf.split(self.dot_columns(merge_heads(d_heads), matrix), lengths, axis=1)
-
-
-def check() -> None:
-    """Raises InputError if JAX, which lowers the kernels, is missing."""
-    if importlib.util.find_spec("jax") is None:
-        raise InputError("--ops=fused needs JAX: pip install -r requirements-gpu.txt")
 
 
 def suits(scores: Scores, mask: tf.Tensor, drop: Drop) -> bool:
