@@ -208,6 +208,19 @@ def test_the_heart_stays_small():
     assert used - steps - {"weighted"} == hooks  # `weighted` is the formula, for float16
 
 
+MANY = {("txl_tf/finetuner.py", "__init__"), ("txl_tf/sklearn.py", "__init__")}
+"""Functions with more than eight parameters: one for each thing that a user may say."""
+
+
+def test_functions_have_at_most_eight_parameters():
+    for path in SOURCES:
+        for function in functions_of(path):
+            given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            names = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
+            place = (path.relative_to(ROOT).as_posix(), function.name)
+            assert len(names) <= 8 or place in MANY, f"{path}: {function.name}"
+
+
 def is_own(node):
     """Whether this is an attribute of `self`."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"

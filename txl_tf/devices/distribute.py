@@ -302,3 +302,13 @@ def distribute_batches(
         # M_TRIM_THRESHOLD). Each training step would have to get its buffers again, page by page.
         return dataset_fn(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(dataset_fn)
+
+
+def untested(ops: str) -> str | None:
+    """What a user should know of operations that have not run on devices like these; None: nothing."""
+    target = platform.program().target
+    if target == "tpu":
+        return "no TPU has run this yet: its programs were only compiled for one"
+    if target == "gpu" and ops in ("fewer", "fused"):
+        return f"--ops={ops} has not run on a GPU yet: its programs were only compiled for some"
+    return None

@@ -119,13 +119,3 @@ def using(ops: str) -> Iterator[None]:
         yield
     finally:
         _ops = before
-
-
-def untested() -> str | None:
-    """What a user should know of operations that have not run on a device like this one; None: nothing."""
-    target = program().target
-    if target == "tpu":
-        return "no TPU has run this yet: its programs were only compiled for one"
-    if target == "gpu" and _ops in ("fewer", "fused"):
-        return f"--ops={_ops} has not run on a GPU yet: its programs were only compiled for some"
-    return None

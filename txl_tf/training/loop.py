@@ -96,8 +96,10 @@ def train(
             lock = stack.enter_context(Lock(model_dir))
         config = as_begun(config, model_dir)
         stack.enter_context(platform.using(config.train.ops))
-        if (untested := platform.untested()) and distribute.is_chief(strategy):
-            print(untested, flush=True)
+        with strategy.scope():
+            said = distribute.untested(config.train.ops)
+        if said and distribute.is_chief(strategy):
+            print(said, flush=True)
         return Run(config, corpus, model_dir, strategy, make_evaluator, make_sampler).train(lock)
 
 
