@@ -36,5 +36,13 @@ def test_a_run_with_xla_does_not_go_on_without(tmp_path):
         refuse_drift(read_config(model_dir), config, model_dir)
 
 
+def test_a_run_keeps_what_computes_it(tmp_path):
+    (tmp_path / CONFIG_FILE).write_text(CONFIG.replace(train={"ops": "fewer"}).to_json())
+    assert as_begun(CONFIG, str(tmp_path)).train.ops == "fewer"
+    other = as_begun(CONFIG.replace(train={"ops": "plain"}), str(tmp_path))
+    with pytest.raises(InputError, match=r"ops='plain' \(was 'fewer'\)"):
+        refuse_drift(read_config(str(tmp_path)), other, str(tmp_path))
+
+
 def test_a_new_run_is_as_it_is_given(tmp_path):
     assert as_begun(CONFIG, str(tmp_path)) is CONFIG
