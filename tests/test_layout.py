@@ -54,7 +54,7 @@ ALLOWED = {
 }
 """The parts that each part of txl_tf may import, besides itself.
 
-config <- layers <- models <- objectives <- families <- {training, inference}.
+settings <- layers <- models <- objectives <- families <- {training, inference}.
 """
 
 

@@ -54,7 +54,7 @@ def our_steps(objective, train, batch):
     import tensorflow as tf
 
     from txl_tf.devices.distribute import make_strategy
-    from txl_tf.training.beginning import Beginning
+    from txl_tf.training.setup import TrainingSetup
     from txl_tf.training.step import Sums
 
     class Repeated:
@@ -62,7 +62,7 @@ def our_steps(objective, train, batch):
             return tf.data.Dataset.from_tensors(batch).repeat()
 
     batch_size = tf.nest.flatten(batch)[0].shape[0]
-    begun = Beginning(train, objective, Repeated(), batch_size, make_strategy("one_device"))
+    begun = TrainingSetup(train, objective, Repeated(), batch_size, make_strategy("one_device"))
     state, iterator, loop = begun.initial_state(), begun.batches(0), begun.host_loop()
 
     def run(steps):

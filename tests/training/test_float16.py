@@ -16,10 +16,10 @@ from txl_tf.errors import InputError
 from txl_tf.ops.scores import Drop, Scores
 from txl_tf.runs.checkpoints import checkpoint_reader
 from txl_tf.runs.model_dir import load_trained
-from txl_tf.training.beginning import Beginning
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer import loss_scale
 from txl_tf.training.optimizer.loss_scale import LossScale
+from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.step import loss_and_gradients
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def test_what_counts_as_overflow(loss, norm, scale, overflowed):
 
 def begin(corpus, strategy, config):
     config = change(config, model={"vocab_size": corpus.vocabulary.vocab_size, "dropout": 0.0, "dropatt": 0.0})
-    return Beginning.of(config, families.training_of(config).training_data(corpus, config), strategy)
+    return TrainingSetup.of(config, families.training_of(config).training_data(corpus, config), strategy)
 
 
 @pytest.mark.parametrize("accumulate_steps", [1, 2])

@@ -16,9 +16,9 @@ from txl_tf.errors import InputError
 from txl_tf.runs.checkpoints import checkpoint_reader
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.runs.parameters import freeze, frozen_paths
-from txl_tf.training.beginning import Beginning
 from txl_tf.training.loop import train
 from txl_tf.training.needs import require_memory
+from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.step import loss_and_gradients
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_names_that_fit_no_weight_are_refused(names):
 
 def begin(corpus, strategy, config=FROZEN):
     config = change(config, model={"vocab_size": corpus.vocabulary.vocab_size})
-    return Beginning.of(config, families.training_of(config).training_data(corpus, config), strategy)
+    return TrainingSetup.of(config, families.training_of(config).training_data(corpus, config), strategy)
 
 
 def is_frozen(path):

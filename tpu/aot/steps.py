@@ -20,7 +20,7 @@ from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.ops import platform
 from txl_tf.runs.checkpoints import variables_by_path
 from txl_tf.settings.run import Config
-from txl_tf.training.beginning import Beginning
+from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.sharding import in_replica
 from txl_tf.training.step import train_step
 
@@ -39,7 +39,7 @@ def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu
     """
     task = families.training_of(config)
     with host_memory.without_initial_values():
-        begun = Beginning.of(config, data=None, batch_size=batch_size, replicas=replicas)
+        begun = TrainingSetup.of(config, data=None, batch_size=batch_size, replicas=replicas)
     objective, optimizer, average = begun.objective, begun.optimizer, begun.average
     seed = np.array([config.train.seed, 0], np.int32)
 

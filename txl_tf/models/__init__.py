@@ -1,1 +1,1 @@
-"""The Transformer-XL decoder and its language-model head."""
+"""The models of both families: layers between an embedding and a softmax, or another head."""

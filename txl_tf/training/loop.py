@@ -25,7 +25,6 @@ from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import FORMAT, Config, TrainConfig
 from txl_tf.storage.lock import Lock
 from txl_tf.training.bad_steps import BadSteps
-from txl_tf.training.beginning import Beginning
 from txl_tf.training.board.attention_maps import AttentionMaps
 from txl_tf.training.board.draw_panels import show_panels
 from txl_tf.training.board.gallery import Gallery
@@ -38,6 +37,7 @@ from txl_tf.training.needs import require_memory
 from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
+from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.step import Sums
 
 Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
@@ -129,7 +129,7 @@ class Run:
         task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
         self.data = task.training_data(corpus, config)
-        begun = Beginning.of(config, self.data, strategy, check=functools.partial(require_memory, config, strategy))
+        begun = TrainingSetup.of(config, self.data, strategy, check=functools.partial(require_memory, config, strategy))
         self.model, self.average = begun.model, begun.average
         self.optimizer = optimizer = begun.optimizer
         self.objective = begun.objective

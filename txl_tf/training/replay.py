@@ -22,7 +22,7 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError, one_line
 from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
-from txl_tf.training.beginning import Beginning
+from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.step import loss_and_gradients
 
 STEPS_PER_CALL = 20  # between progress reports
@@ -58,7 +58,7 @@ def replay(config: Config, corpus: Corpus, model_dir: str, step: int, progress: 
     if not 1 <= step <= config.train.train_steps:
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
     strategy, task = distribute.make_strategy("one_device"), families.training_of(config)
-    begun = Beginning.of(config, task.training_data(corpus, config), strategy)
+    begun = TrainingSetup.of(config, task.training_data(corpus, config), strategy)
     objective, optimizer, state = begun.objective, begun.optimizer, begun.initial_state()
     sums = begun.first_sums().stacked()
     checkpoints = begun.checkpoints(model_dir, state)

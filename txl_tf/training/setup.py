@@ -19,7 +19,7 @@ from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import HostLoop, Sums, make_host_loop
 
 
-class Beginning:
+class TrainingSetup:
     """A run before its first step: its model, optimizer, average, objective and data.
 
     Args:
@@ -57,7 +57,9 @@ class Beginning:
             self.average = WeightAverage(settings, self.optimizer.sharding)
 
     @classmethod
-    def of(cls, config: Config, data: Any, strategy: tf.distribute.Strategy | None = None, **given: Any) -> Beginning:
+    def of(
+        cls, config: Config, data: Any, strategy: tf.distribute.Strategy | None = None, **given: Any
+    ) -> TrainingSetup:
         """The beginning of a Config's run; data: of `Training.training_data`, or None; given: further arguments."""
 
         def make_objective() -> Any:
