@@ -11,7 +11,7 @@ from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.models.transformer_xl.config import EvalConfig
 from txl_tf.runs.model_dir import load_trained
-from txl_tf.training import beginning
+from txl_tf.training import setup
 from txl_tf.training.loop import next_stop, train
 from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.step import make_host_loop
@@ -59,7 +59,7 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
 
     host_loops = []
     monkeypatch.setattr(
-        beginning, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1]
+        setup, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1]
     )
     train(config, corpus, str(tmp_path), one_device, evaluator)
     assert host_loops[0].experimental_get_tracing_count() == 1  # with loops of 1 to 5 steps, saves and evaluations
