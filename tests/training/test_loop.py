@@ -58,9 +58,7 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
         return lambda progress: results.append(evaluate_valid()) or results[-1]
 
     host_loops = []
-    monkeypatch.setattr(
-        setup, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1]
-    )
+    monkeypatch.setattr(setup, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1])
     train(config, corpus, str(tmp_path), one_device, evaluator)
     assert host_loops[0].experimental_get_tracing_count() == 1  # with loops of 1 to 5 steps, saves and evaluations
     logged = lines(tmp_path)
