@@ -170,6 +170,7 @@ def test_once_ready_the_first_request_of_each_route_finds_its_programs_compiled(
             ("/score", {"texts": ["b"], "top": 3, "pieces": True}),
             ("/score", {"texts": ["b"], "memory": False}),
             ("/generate", {"prompts": ["b"], "max_tokens": 2}),
+            ("/v1/completions", {"prompt": "b", "max_tokens": 2}),
             ("/stream", {"prompt": "b", "max_tokens": 2}),
             ("/stream", {"prompt": "b", "max_tokens": 2, "top": 2}),
             (f"/sessions/{session}", {"tokens": [5]}),
