@@ -46,6 +46,23 @@ def test_a_text_is_evaluated_without_a_corpus(model, tmp_path):
         assert done.returncode and said in done.stderr and len(done.stderr.splitlines()) == 1, given
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_ends_of_lines_change_no_loss(tmp_path, end):
+    (tmp_path / "lf.txt").write_text(TEXT)
+    (tmp_path / "other.txt").write_bytes(TEXT.replace("\n", end).encode())
+    done = [run("evaluate", f"--text_file={tmp_path}/{name}.txt", "--nojit_compile") for name in ("lf", "other")]
+    losses = [json.loads(one.stdout.splitlines()[-1])["bits_per_byte"] for one in done]
+    assert losses[0] == losses[1]
+    assert r"other.txt: 80 line ends with \r read as \n" in done[1].stderr
+
+
+def test_a_prompt_may_be_utf_16(tmp_path):
+    (tmp_path / "utf8.txt").write_text("line 1")
+    (tmp_path / "utf16.txt").write_bytes("line 1".encode("utf-16"))
+    done = [run("generate", f"--prompt_file={tmp_path}/{name}.txt", "--max_tokens=4") for name in ("utf8", "utf16")]
+    assert done[0].returncode == 0 and done[0].stdout == done[1].stdout
+
+
 def test_many_prompts_are_continued(model, tmp_path):
     prompts = ["line 1", "no", "", "line 1"]
     lines = [{"prompt": prompt, "id": i} for i, prompt in enumerate(prompts[:3])] + [prompts[3]]

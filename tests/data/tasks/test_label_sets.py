@@ -52,3 +52,89 @@ def test_faults_are_said_with_their_lines(tmp_path):
         label_matrix(read_label_sets(str(path), Columns()), ("b",))
     with pytest.raises(InputError, match="--label_separator must not be empty"):
         Columns(label_separator="")
+
+
+SETS = [["a", "b"], [], ["c"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda labels: str(labels),
+        lambda labels: json.dumps(labels),
+        lambda labels: str(np.array(labels, object)),
+        lambda labels: str(np.array(labels)) if labels else "",
+        lambda labels: "|".join(labels),
+    ],
+)
+def test_lists_in_writing(tmp_path, written):
+    """As pandas writes columns of lists and of NumPy's arrays into a CSV file."""
+    cells = ['"' + written(labels).replace('"', '""') + '"' for labels in SETS]
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"t,{cell}\n" for cell in cells))
+    rows = read_label_sets(str(tmp_path / "a.csv"), Columns())
+    assert [json.loads(row.label) for row in rows] == SETS
+    assert rows.understood == "CSV, text in 'text', label in 'label': 4 rows, 3 labels"
+
+
+def test_arrays_of_numpy_are_not_joined(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\nt,\"['it''s' 'b'\n 'c']\"\nu,[plain]\n")
+    rows = read_label_sets(str(tmp_path / "a.csv"), Columns())
+    assert json.loads(rows[1].label) == ["[plain]"]
+    (tmp_path / "b.csv").write_text('text,label\nt,"[\'a\' ""it\'s""\n \'c\']"\n')
+    assert json.loads(read_label_sets(str(tmp_path / "b.csv"), Columns())[0].label) == ["a", "c", "it's"]
+
+
+@pytest.mark.parametrize("cell", ["[{}]", "[{}.]", '"[{}, 0, 0]"'])
+def test_numbers_have_names(tmp_path, cell):
+    names = Columns(label_names="a,b,c")
+    hot = [[int(name in labels) for name in "abc"] for labels in SETS]
+    ids = [["abc".index(name) for name in labels] for labels in SETS]
+    for numbers in (hot, ids, [list(map(float, one)) for one in hot]):
+        (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "t", "label": {one}}}\n' for one in numbers))
+        assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.jsonl"), names)] == SETS
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f'u,"{np.array(one)}"\n' for one in hot))
+    assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.csv"), names)] == SETS
+    with pytest.raises(InputError, match=r"--label_names=FIRST,SECOND"):
+        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+    (tmp_path / "a.jsonl").write_text('{"text": "t", "label": [3]}\n')
+    with pytest.raises(InputError, match="label '3', but --label_names has the names of 0 to 2"):
+        read_label_sets(str(tmp_path / "a.jsonl"), names)
+
+
+@pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("1.0", "0.0"), ("True", "False")])
+def test_columns_of_bits(tmp_path, yes, no):
+    cells = (",".join(yes if name in labels else no for name in "abc") for labels in SETS)
+    (tmp_path / "a.csv").write_text("n,text,a,b,c\n" + "".join(f"7,t,{one}\n" for one in cells))
+    path = str(tmp_path / "a.csv")
+    for columns in ("a,b,c", "a..c", "a..b,c"):
+        rows = read_label_sets(path, Columns(label_columns=columns))
+        assert [json.loads(row.label) for row in rows] == SETS
+    assert len(read_label_sets(path, Columns(label_columns="a..c"), labelled=False)) == 4
+    with pytest.raises(InputError, match=r"columns of only 0 and 1: give --label_columns=a,b,c if each stands for"):
+        read_label_sets(path, Columns())
+    with pytest.raises(InputError, match=r"no column 'd' but .*: correct --label_columns=a,d"):
+        read_label_sets(path, Columns(label_columns="a,d"))
+    with pytest.raises(FaultsError) as found:
+        read_label_sets(path, Columns(label_columns="n,a"))
+    assert "column 'n', one of --label_columns: each needs 0 or 1" in found.value.faults[0]
+
+
+def test_another_separator_is_said(tmp_path):
+    def remarks(labels, **columns):
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "t", "label": one}) + "\n" for one in labels))
+        return read_label_sets(str(tmp_path / "a.jsonl"), Columns(**columns)).remarks
+
+    many = ["a, b", "b, c", "a", "c, a"]
+    assert remarks(many) == ("no cell has '|', 3 of 4 have ',': give --label_separator=, if it separates labels",)
+    assert not remarks(many, label_separator=",")
+    assert not remarks(["Doe, Jane", "Roe, Max", "Doe, Jane"])
+    (said,) = remarks(["a\nb", "b\na", "a"])
+    assert said.endswith(r"give --label_separator=\n if it separates labels")
+    assert not remarks(["a\nb", "b\na", "a"], label_separator=r"\n")
+
+
+def test_a_label_with_the_separator_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "t", "label": ["a|b"]}\n')
+    with pytest.raises(InputError, match=r"the label 'a\|b', .* give another --label_separator than '\|'"):
+        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+    assert len(read_label_sets(str(tmp_path / "a.jsonl"), Columns(label_separator=";"))) == 1

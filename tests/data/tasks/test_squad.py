@@ -3,8 +3,11 @@
 import copy
 import json
 
+import numpy as np
+import pandas
 import pytest
 
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tasks.squad import Answer, read_squad
 from txl_tf.errors import FaultsError, InputError
 
@@ -146,3 +149,54 @@ def test_half_an_emoji_becomes_the_replacement_character(read):
     content["data"][0]["paragraphs"][0]["context"] = TEXT + " \ud83d"
     squad = read(content)
     assert squad.paragraphs[0].text == TEXT + " \ufffd" and squad.questions[0].answers == (Answer("Norway", 13),)
+
+
+def flat(question):
+    answers = question["answers"]
+    return {
+        "id": question["id"],
+        "context": TEXT,
+        "question": question["question"],
+        "answers": {name: [one[name] for one in answers] for name in ("text", "answer_start")},
+    }
+
+
+def test_rows_are_questions(tmp_path, read):
+    """JSON lines and CSV as `datasets` writes them, with Python's or NumPy's writing in cells; and paragraphs."""
+    wanted = [(one.id, one.text, one.answers, one.impossible) for one in read(FILE).questions]
+    records = [flat(question) for question in QUESTIONS]
+    (tmp_path / "lines.json").write_text("".join(json.dumps(one) + "\n" for one in records))
+    pandas.DataFrame(records).to_csv(tmp_path / "python.csv", index=False)
+    arrays = [one | {"answers": {k: np.array(v) for k, v in one["answers"].items()}} for one in records]
+    pandas.DataFrame(arrays[:1] + arrays[2:]).to_csv(tmp_path / "numpy.csv", index=False)
+    (tmp_path / "paragraphs.json").write_text(json.dumps([{"context": TEXT, "qas": QUESTIONS}]))
+    for name in ("lines.json", "python.csv", "numpy.csv", "paragraphs.json"):
+        squad = read_squad(str(tmp_path / name))
+        found = [(one.id, one.text, one.answers, one.impossible) for one in squad.questions]
+        assert found == ([wanted[0], wanted[2]] if name == "numpy.csv" else wanted)
+    assert squad.understood == "JSON: 3 questions, 1 without an answer"
+    assert repr(squad.paragraphs) == repr(read(FILE).paragraphs)  # so they have the same digest
+
+
+def test_a_table_of_answers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"question,context,answer,answer_start\nWhere?,{TEXT},Norway,13\nWhen?,{TEXT},,\n")
+    first, second = read_squad(str(path)).questions
+    assert (first.answers, second.answers, second.impossible) == ((Answer("Norway", 13),), (), True)
+    path.write_text(f"question,context,answer\nWhere?,{TEXT},Norway\n")
+    squad = read_squad(str(path))
+    assert squad.questions[0].answers == (Answer("Norway", None),) and squad.misplaced == ("line 2.answers[0]",)
+    path.write_text(f"question,context,answer,answer_start\nWhere?,{TEXT},Norway,x\n")
+    with pytest.raises(InputError, match=r"answer_start is 'x', not a number"):
+        read_squad(str(path))
+    with pytest.raises(InputError, match="--text_column is not used here, since answering reads question, context"):
+        read_squad(str(path), Columns(text_column="context"))
+
+
+def test_null_is_a_missing_value(read):
+    content = copy.deepcopy(FILE)
+    for question in content["data"][0]["paragraphs"][0]["qas"]:
+        question.setdefault("is_impossible", None)
+        question["extra"] = None
+    content["data"][0]["paragraphs"][0]["qas"][2]["is_impossible"] = None
+    assert [one.impossible for one in read(content).questions] == [False, True, False]

@@ -191,7 +191,7 @@ class _SquadParser:
 
     def _written(self, text: str, place: str) -> Any:
         """The answers in a cell of a table, where programs write Python's dicts and NumPy's arrays."""
-        plain = re.sub(r"array\((\[.*?\])(?:, dtype=\w+)?\)", r"\1", text, flags=re.DOTALL)
+        plain = re.sub(r"array\((\[.*?\])(?:,\s*dtype=['<>|\w]+)?\)", r"\1", text, flags=re.DOTALL)
         for parse in (json.loads, ast.literal_eval):
             try:
                 return parse(plain)
