@@ -437,10 +437,9 @@ def test_a_fold_may_have_a_metric_that_is_no_number(capsys):
 
 
 def table(rows):
-    """A table of texts whose first word decides."""
-    return table_of(
-        {"text": [f"{WORDS[i % 2]} {WORDS[2 + i % 4]} {'a ' * i}" for i in rows], "label": [str(i % 2) for i in rows]}
-    )
+    """A table of up to 32 different texts whose first word decides."""
+    words = [(i % 2, 2 + i // 2 % 4, 2 + i // 8) for i in rows]
+    return table_of({"text": [" ".join(WORDS[n] for n in one) for one in words], "label": [str(i % 2) for i in rows]})
 
 
 def test_a_row_of_weight_two_counts_as_two_rows(init, one_device, tmp_path):
@@ -456,7 +455,7 @@ def test_a_row_of_weight_two_counts_as_two_rows(init, one_device, tmp_path):
         given = {"settings": settings, "strategy": one_device, "weights": weights}
         Finetuner(init, "classification", table(rows), table(range(10)), **given).run(str(tmp_path / name))
         models.append(model_dirs.load_trained(str(tmp_path / name), checkpoint="latest").model)
-    assert_same(models[0], models[1], rtol=1e-9, atol=1e-12)
+    assert_same(models[0], models[1], rtol=1e-7, atol=1e-9)
     assert (
         max(np.abs(a - b).max() for a, b in zip(models[1].get_weights(), models[2].get_weights(), strict=True)) > 1e-6
     )
