@@ -1,7 +1,7 @@
 """The operations of the layers, each by the implementation for the program that is being traced.
 
 `plain.py` has the formulas; the implementations for CPUs, GPUs and TPUs compute the same, up to rounding, and the same
-gradients (tests/ops/test_contract.py). Only this module chooses among them.
+gradients (tests/ops/test_contract.py). `platform.implementation` chooses among them.
 
 Shapes: B batch, T queries or tokens of a segment, M slots of memory, K = M + T keys, H heads, d = d_head, D = d_model.
 """
