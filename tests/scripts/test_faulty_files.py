@@ -89,7 +89,7 @@ def test_predict_says_all_faults_of_a_file(without_tensorflow, tuned, tmp_path):
     assert status == 1 and lines[-1] == f"error: 2 faults in {questions}"
     assert "data[0].context must not be empty" in lines[0] and "data[1] has no 'question'" in lines[1]
     status, (line,) = without_tensorflow("predict", *flags, "--text_column=a")
-    assert status == 1 and "--text_column is for tables, and this task reads files in SQuAD's format" in line
+    assert status == 1 and "--text_column is not used here, since answering reads question, context and answers" in line
 
 
 def test_predict_reads_what_a_spreadsheet_program_writes(tuned, tmp_path):
@@ -103,6 +103,7 @@ def test_predict_reads_what_a_spreadsheet_program_writes(tuned, tmp_path):
     for line, prediction in zip(done.stdout.splitlines(), wanted, strict=True):
         assert json.loads(line)["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
     assert done.stderr.splitlines()[:-1] == [  # the last names the checkpoint
+        f"{table}: CSV with ';', text in '2': 2 rows",
         f"{table}: 1 row without any content left out (line 3)",
         f"{table}: 1 row without text left out (line 5)",
     ]
@@ -124,7 +125,8 @@ def test_half_an_emoji_is_the_replacement_character_and_said_once(tuned, tmp_pat
     done = processes.run(["scripts/predict.py", f"--model_dir={tuned}/texts", f"--input={file}"], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[:-1] == [
-        "half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD"
+        "half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD",
+        f"{file}: JSON lines, text in 'text', second text in 'text_b': 2 rows",
     ]
     predictor = Predictor.load(str(tuned / "texts"))
     assert predictor.predict("the River \ud83d") == predictor.predict("the River \ufffd")

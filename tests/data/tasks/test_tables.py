@@ -167,7 +167,7 @@ def test_columns_that_cannot_be():
             Columns(**given)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("a.xlsx", "CSV"), ("a.csv", "CSV"), ("a.parquet", "Parquet")])
+@pytest.mark.parametrize(("name", "kind"), [("a.xlsx", "CSV"), ("a.csv", "CSV"), ("a.ods", "CSV")])
 def test_files_of_other_programs_are_told_how_to_convert(tmp_path, name, kind):
     (tmp_path / name).write_bytes(b"PK\x03\x04\x00")
     with pytest.raises(InputError, match=f"{name} is .*{kind}"):
