@@ -27,7 +27,7 @@ def imported(name):
     return model, config, dict(np.load(FILES[name]))
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("transfo")])
+@pytest.mark.parametrize("name", ["transfo_xl_lm", "transfo_xl_tied"])
 def test_transformer_xl(name):
     """All log-probabilities of two segments, and the memory after each."""
     model, config, expected = imported(name)

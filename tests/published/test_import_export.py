@@ -217,7 +217,7 @@ def test_the_commands_of_the_page_have_these_flags():
     """docs/reproduce.md cannot be run here; its scripts and flags are at least there, and its presets."""
     text = (ROOT / "docs" / "reproduce.md").read_text().replace("\\\n", " ")
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("python ")]
-    assert len(commands) == 22
+    assert len(commands) == 24
     flags = {script: known_flags(script) for _, script, *_ in commands}
     for _, script, *arguments in commands:
         given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
