@@ -129,7 +129,7 @@ def test_another_separator_is_said(tmp_path):
     assert not remarks(many, label_separator=",")
     assert not remarks(["Doe, Jane", "Roe, Max", "Doe, Jane"])
     (said,) = remarks(["a\nb", "b\na", "a"])
-    assert said.endswith(r"give --label_separator=\n if it separates labels")
+    assert said.endswith(r"give --label_separator='\n' if it separates labels")  # as a shell needs it
     assert not remarks(["a\nb", "b\na", "a"], label_separator=r"\n")
 
 
@@ -138,3 +138,27 @@ def test_a_label_with_the_separator_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"the label 'a\|b', .* give another --label_separator than '\|'"):
         read_label_sets(str(tmp_path / "a.jsonl"), Columns())
     assert len(read_label_sets(str(tmp_path / "a.jsonl"), Columns(label_separator=";"))) == 1
+
+
+def test_written_lists_and_ranges_of_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    cells = ["['a', 'b']", "['a' 'b']", "('b', 'a')", "{'a', 'b'}", "a|b"]
+    path.write_text("\n".join(["text;label", *(f"x;{cell}" for cell in cells), "y;set()", "z;(c)"]))
+    found = [json.loads(row.label) for row in read_label_sets(str(path), Columns(delimiter=";"))]
+    assert found == [["a", "b"]] * len(cells) + [[], ["(c)"]]
+    path.write_text("text,a,b,c\nx,1,0,True\n")
+    (row,) = read_label_sets(str(path), Columns(label_columns="a..c"))
+    assert json.loads(row.label) == ["a", "c"]
+    with pytest.raises(InputError, match=r"'a' stands before 'c', so give a\.\.c"):
+        read_label_sets(str(path), Columns(label_columns="c..a"))
+
+
+@pytest.mark.parametrize(
+    ("separator", "given"), [(", ", ","), ("; ", "';'"), ("/", "/"), (" ", "' '"), ("\t", r"'\t'")]
+)
+def test_every_usual_separator_is_said(tmp_path, separator, given):
+    sets = [["a", "b"], ["a"], ["b", "c"], ["c"]]
+    rows = [json.dumps({"text": "x", "label": separator.join(labels)}) for labels in sets]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    (said,) = read_label_sets(str(tmp_path / "a.jsonl"), Columns()).remarks
+    assert said.startswith("no cell has '|', 2 of 4 have ") and f"--label_separator={given} if" in said

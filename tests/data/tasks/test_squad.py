@@ -200,3 +200,11 @@ def test_null_is_a_missing_value(read):
         question["extra"] = None
     content["data"][0]["paragraphs"][0]["qas"][2]["is_impossible"] = None
     assert [one.impossible for one in read(content).questions] == [False, True, False]
+
+
+def test_truth_values_of_a_csv_are_texts(tmp_path):
+    rows = [f"1,Where?,{TEXT},Norway,13,False", f"2,When?,{TEXT},,,True"]
+    (tmp_path / "a.csv").write_text("\n".join(["id,question,context,answer,answer_start,is_impossible", *rows]))
+    first, second = read_squad(str(tmp_path / "a.csv")).questions
+    assert (first.answers, first.impossible) == ((Answer("Norway", 13),), False)
+    assert (second.answers, second.impossible) == ((), True)

@@ -37,6 +37,18 @@ def test_lists(tmp_path, words, tags):
     check(read_tagged(table_of(rows), Columns(**own)))
 
 
+def test_lists_in_cells(tmp_path):
+    """As pandas writes lists to CSV, and Label Studio its spans."""
+    rows = [f'"{words}","{tags}"' for words, tags in zip(WORDS, TAGS, strict=True)]
+    check(read(tmp_path, "\n".join(["tokens,ner_tags", *rows]), "a.csv"))
+    check(read(tmp_path, "\n".join(["tokens,ner_tags", *(row.replace("', '", "' '") for row in rows)]), "a.csv"))
+    span = '[{""start"": 0, ""end"": 4, ""labels"": [""PER""]}]'
+    (text,) = read(tmp_path, f'id,text,label\n1,Anna works,"{span}"\n', "a.csv")
+    assert text.tags == ("B-PER", "O")
+    (text,) = read(tmp_path, [{"text": "Anna works", "label": "a class", "spans": [[0, 4, "PER"]]}])
+    assert text.tags == ("B-PER", "O")
+
+
 def test_numbers_as_tags_need_names(tmp_path):
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     rows = [{"tokens": w, "ner_tags": [names.index(t) for t in row]} for w, row in zip(WORDS, TAGS, strict=True)]
@@ -158,8 +170,8 @@ def test_spans_get_whole_words_and_are_counted(tmp_path):
     ("spans", "said"),
     [
         ([[0, 9, "PER"], [5, 15, "X"]], "overlaps another"),
-        ([[0, 99, "PER"]], "leaves the text of 15 characters"),
-        ([[3, 3, "PER"]], "leaves the text"),
+        ([[0, 99, "PER"]], "is no part of the text of 15 characters"),
+        ([[3, 3, "PER"]], "is no part of the text"),
         ([[4, 5, "PER"]], "has no word"),
         ([{"start": 1, "end": 5, "label": "PER", "text": "Anna"}], "should be 'Anna', and the text has 'nna '.*UTF-16"),
         ([[0, 4]], "a span must be"),

@@ -144,6 +144,10 @@ NOT_TEXT = (
     Form("a PDF", (b"%PDF",), remedy="save its text or table in a form that is read, such as CSV (UTF-8)"),
     Form("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), remedy="give a file of text"),
     Form("RTF", (b"{\\rtf",), remedy="save it as plain text (UTF-8)"),
+    Form("a pickle", tuple(b"\x80" + bytes([n]) for n in range(2, 6)), remedy="save it as Parquet or JSON lines"),
+    Form("a NumPy array", (b"\x93NUMPY",), remedy="save it as Parquet or JSON lines"),
+    Form("a database of SQLite", (b"SQLite format 3",), remedy="save its table as CSV (UTF-8)"),
+    Form("a pointer of Git LFS", (b"version https://git-lfs",), remedy="fetch the file itself with git lfs pull"),
 )
 """Files of other programs."""
 

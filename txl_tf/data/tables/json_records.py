@@ -38,9 +38,10 @@ def read_json(path: str, text: str, faults: Faults) -> Table:
             of_records(path, list(json_lines(path, text, faults))), form="JSON lines", unit="line"
         )
     values = parse_json(text, path, _REMEDY)
-    if isinstance(values, dict):
-        own = values.get("data")
-        values = own if isinstance(own, list) else _by_row(values)
+    if _is_pair(values):
+        values = [values]
+    elif isinstance(values, dict):
+        values = _rows_of(values)
     found = []
     for i, value in enumerate(values, 1):
         with faults.noted(i):
@@ -59,7 +60,7 @@ def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict
 
 def record_of(value: Any, where: str) -> dict[str, Any]:
     """A value of JSON as a row; InputError if it is none."""
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+    if _is_pair(value):
         return {"text": value[0]} | value[1]
     return check_record(value, where, {}, "correct it")
 
@@ -77,16 +78,32 @@ def _is_one_value(path: str, text: str) -> bool:
     if not _parses(line):  # one value over several lines, or a fault in the first line
         return path.lower().removesuffix(".gz").endswith(".json") or (more and _parses(text))
     value = None if more else json.loads(line)
-    if isinstance(value, dict):
-        return isinstance(value.get("data"), list) or _by_row(value) != [value]
-    return isinstance(value, list)
+    return _rows_of(value) != [value] if isinstance(value, dict) else isinstance(value, list)
 
 
-def _by_row(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of {name: {number: value}}; any other object is one row."""
+def _is_pair(value: Any) -> bool:
+    """Whether a value is a text with its annotations, as spaCy has it."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
+
+
+def _rows_of(columns: dict[str, Any]) -> list[Any]:
+    """The rows of an object that holds several; any other object is one row.
+
+    It is {"data": [rows]}, {"annotations": [spaCy's pairs]}, or as pandas writes it: {"columns": [names], "data":
+    [values]}, {name: {number: value}} or {number: {name: value}}.
+    """
+    names, own, pairs = (columns.get(name) for name in ("columns", "data", "annotations"))
+    if isinstance(own, list):
+        if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in own):
+            return [dict(zip(names, row, strict=True)) for row in own]
+        return own
+    if isinstance(pairs, list) and pairs and _is_pair(pairs[0]):
+        return pairs
     values = list(columns.values())
     if not values or not all(isinstance(one, dict) and one and one.keys() == values[0].keys() for one in values):
         return [columns]
+    if all(number.isdigit() for number in columns):
+        return values
     numbers = list(values[0])
     if not all(number.isdigit() for number in numbers):
         return [columns]

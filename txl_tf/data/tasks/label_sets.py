@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import collections
 import json
-import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Table
+from txl_tf.data.tables.written import written_list
 from txl_tf.data.tasks.tables import LabelReader, TableRows, name_of, read_table, refuse_bad_cell, set_names
 from txl_tf.errors import InputError
 
-_NUMPY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*"|\d+\.?\d*)(?:\s+|(?=\])))*\]""")
-"""An array as NumPy prints it, without commas, which Python would read as one joined text."""
-_ITEM = re.compile(r"""'[^']*'|"[^"]*"|\d+\.?\d*""")
-
-OTHER_SEPARATORS = (",", ";", "#", "\n", "|")
+OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
 """What may separate labels if the given separator does not."""
 
 
@@ -82,7 +78,10 @@ def _of_columns(table: Table, columns: Columns, labelled: bool) -> LabelReader:
                 f"--label_columns={columns.label_columns}"
             )
         if labelled:
-            wanted += table.names[table.names.index(ends[0]) : table.names.index(ends[-1]) + 1]
+            span = [table.names.index(name) for name in ends]
+            if span[0] > span[-1]:
+                raise InputError(f"--label_columns={part}: {last!r} stands before {first!r}, so give {last}..{first}")
+            wanted += table.names[span[0] : span[-1] + 1]
 
     def read(values: dict[str, Any], where: str) -> str:
         for name in wanted:
@@ -126,23 +125,9 @@ def _as_list(value: Any, columns: Columns) -> list[Any] | None:
     if value is None or value != value:
         return []
     if isinstance(value, str):
-        written = value.strip()
-        found = _written_list(written) if written.startswith("[") else None
+        found = written_list(value)
         return value.split(columns.between_labels) if found is None else found
     return value if isinstance(value, list) else None
-
-
-def _written_list(text: str) -> list[Any] | None:
-    """A list as JSON, Python or NumPy writes it; None if it is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            items = _ITEM.findall(text) if _NUMPY.fullmatch(text) else []
-            found = [ast.literal_eval(item) for item in items] if len(items) > 1 else ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return None
-    return found if isinstance(found, list) else None
 
 
 def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
@@ -169,7 +154,7 @@ def _other_separator(rows: TableRows, columns: Columns) -> tuple[str, ...]:
         # Labels that recur in other cells, not commas inside of names.
         if len(joined) > 1 and 2 * sum(parts[part] > 1 for part in of_joined) >= len(of_joined):
             count = sum(separator in label for label in labels)
-            given = separator.replace("\n", "\\n")
+            given = shlex.quote(separator.replace("\n", "\\n").replace("\t", "\\t"))
             return (
                 f"no cell has {columns.label_separator!r}, {count:,} of {len(rows):,} have {separator!r}: give "
                 f"--label_separator={given} if it separates labels",

@@ -173,6 +173,8 @@ class _SquadParser:
         """One question of a flat list, with a paragraph of its own."""
         self.record(record, place, {"context": str, "question": str})
         known = dict(record)
+        written = {"true": True, "false": False}.get(str(record.get("is_impossible")).lower())
+        known |= {} if written is None else {"is_impossible": written}  # a CSV's truth values are texts
         answers = record.get("answers")
         if isinstance(answers, str):
             answers = self._written(answers, place)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import InputError
 
-_LISTS = ("label", "labels", "entities", "spans", "ents")
+LISTS = ("label", "labels", "entities", "spans", "ents")
+"""The columns that may hold spans."""
 _BEGIN, _END = ("start", "begin", "start_offset"), ("end", "end_offset")
 _COUNT = "count in characters (Unicode code points, not UTF-16)"
 LEFT_OUT = "left out"
@@ -42,7 +43,7 @@ def spans_in(values: dict[str, Any], columns: Columns) -> tuple[Any, Any]:
     if values.get("answer", "accept") != "accept":
         return text, LEFT_OUT
     named = [columns.label_column] if columns.named("label_column") else []
-    lists = [values[name] for name in (*named, *_LISTS) if isinstance(values.get(name), (list, tuple))]
+    lists = [values[name] for name in (*named, *LISTS) if isinstance(values.get(name), (list, tuple))]
     spans: Any = next((one for one in lists if one), [] if lists or "answer" in values else None)
     return text, spans
 
@@ -88,7 +89,7 @@ def _span(given: Any, text: str, where: str) -> Span:
         )
     if not 0 <= begin < end <= len(text):
         raise InputError(
-            f"{where}: the span {begin} to {end} ({kind}) leaves the text of {len(text)} characters: {_COUNT}"
+            f"{where}: the span {begin} to {end} ({kind}) is no part of the text of {len(text)} characters: {_COUNT}"
         )
     if isinstance(own, str) and own.strip() != text[begin:end].strip():
         raise InputError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -16,8 +17,9 @@ from txl_tf.data.tables.columns import Columns, near_name
 from txl_tf.data.tables.conll import FORM, LINE, SENTENCES, TAGS, WORDS
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Table, content
+from txl_tf.data.tables.written import written_list
 from txl_tf.data.tasks.tagged import schemes
-from txl_tf.data.tasks.tagged.spans import spans_in, tags_of
+from txl_tf.data.tasks.tagged.spans import LISTS, spans_in, tags_of
 from txl_tf.data.tasks.tagged.words import word_places
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
@@ -80,6 +82,7 @@ def read_tagged(path: str | Table, columns: Columns, labelled: bool = True, tags
 
 def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults, learned: bool) -> TaggedTexts:
     """The texts of a table's rows; as `read_tagged`. `learned`: they are read to learn from them."""
+    table = _with_lists(table)
     reader = _Reader(table, columns, labelled)
     texts = TaggedTexts()
     for line, values in table.rows if reader.sentences is None else reader.sentences:
@@ -99,6 +102,27 @@ def tagged_texts(table: Table, columns: Columns, labelled: bool, faults: Faults,
     texts.understood = f"{', '.join([table.form, *reader.about, *table.remarks])}: {', '.join(found)}"
     texts.remarks = reader.remarks()
     return texts
+
+
+def _with_lists(table: Table) -> Table:
+    """A table whose columns of written lists, as CSV has them, are lists."""
+    found = {}
+    for name in table.names if table.form != FORM else ():
+        cells = [values.get(name) for _, values in table.rows]
+        lists = itertools.takewhile(lambda one: one is not None, map(written_list, filter(content, cells)))
+        if any(map(content, cells)) and len(read := list(lists)) == sum(map(content, cells)):
+            left = iter(read)
+            found[name] = [next(left) if content(cell) else cell for cell in cells]
+    columns = zip(*found.values(), strict=True)
+    rows = (
+        [
+            (line, values | dict(zip(found, own, strict=True)))
+            for (line, values), own in zip(table.rows, columns, strict=True)
+        ]
+        if found
+        else table.rows
+    )
+    return dataclasses.replace(table, rows=rows)
 
 
 def tagged_rows(values: Sequence[Any], columns: Columns | None = None) -> list[TaggedText]:
@@ -256,6 +280,8 @@ class _Reader:
         by_word, tag = self._example(self._words), self._example(self._tags)
         if self._table.form == FORM or by_word is None or _is_list(by_word) or isinstance(by_word, dict):
             return None
+        if any(map(_is_list, map(self._example, LISTS))):
+            return None  # texts with spans
         if (tag is None or _is_list(tag)) if self._labelled else self._words == "text":
             return None
         named, names = self._columns.sentence_column, [name for name in self._table.names if name != self._words]
@@ -266,8 +292,8 @@ class _Reader:
             return None
         if not sentence and not self._table.empty:
             raise InputError(
-                f"{self._table.header} has a word in each row, but no column that says where a text begins: name it "
-                "with --sentence_column"
+                f"{self._table.header} has neither lists of words and tags nor, for a word in each row, a column that "
+                "says where a text begins: name it with --sentence_column"
             )
         self.about.append(f"texts by {sentence!r}" if sentence else "texts between empty rows")
         return list(self._grouped(sentence))
