@@ -181,6 +181,7 @@ def _numbered(path: str, words: list[Line], columns: Columns, labelled: bool) ->
 def _texts(
     path: str, lines: list[Line], width: int, used: tuple[int, ...], faults: Faults
 ) -> Iterator[tuple[int, dict[str, list[str] | list[int]]]]:
+    word, tag = used[0] - 1, used[-1] - 1
     for is_text, group in itertools.groupby(lines, key=lambda line: bool(line[1])):
         rows: list[Line] = []
         for line, cells in group if is_text else ():
@@ -188,7 +189,7 @@ def _texts(
                 widths = f"has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
                 fault = "has a word without a tag: correct the line" if len(cells) < len(used) else widths
                 faults.add(f"{path}, line {line} {fault}", line)
-            elif not all(cells[number - 1].strip(" ") for number in used):
+            elif not (cells[word].strip(" ") and cells[tag].strip(" ")):
                 faults.add(f"{path}, line {line} has an empty word or tag: correct the line", line)
             else:
                 rows.append((line, cells))

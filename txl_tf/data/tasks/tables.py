@@ -288,10 +288,12 @@ def text_in(values: dict[str, Any], column: str, where: str, needed: bool = Fals
         shown = ", ".join(map(repr, values))
         raise InputError(f"{where} has no column {column!r} but {shown}: correct the line")
     value = values.get(column)
+    if isinstance(value, str):
+        return value
     if value is None or value != value:
         return ""
     refuse_bad_cell(value, where)
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{where}: {column!r} must be a text or a number, not {json.dumps(value, default=str)[:40]}")
     return str(value)
 

@@ -151,11 +151,15 @@ def _joined(words: Sequence[Any], tags: Sequence[Any], where: str) -> TaggedText
         for i, item in enumerate(items, 1):
             if not isinstance(item, str) or not item.strip(" \t\r\n"):
                 raise InputError(f"{where}: {name} {i} must be a text, and not empty; it is {str(item)[:40]!r}")
-    places, begin, read = [], 0, [whole(word) for word in words]
-    for word in read:
-        places.append((begin, begin + len(word)))
-        begin += len(word) + 1
-    return TaggedText(" ".join(read), tuple(places), tuple([whole(tag) for tag in tags]), where)
+    text, begin, places = " ".join(words), 0, []
+    if whole(text) != text:
+        words = list(map(whole, words))
+        text = " ".join(words)
+    for word in words:
+        end = begin + len(word)
+        places.append((begin, end))
+        begin = end + 1
+    return TaggedText(text, tuple(places), tuple(map(whole, tags)), where)
 
 
 class _Reader:
@@ -255,7 +259,7 @@ class _Reader:
 
     def _noted(self, text: TaggedText, lines: Sequence[int] | None = None) -> TaggedText:
         """A text; its new tags are kept with their places, for which `lines` are those of its words."""
-        for tag in sorted(set(text.tags) - self.first.keys(), key=text.tags.index):
+        for tag in sorted(set(text.tags).difference(self.first), key=text.tags.index):
             self.first[tag] = self._table.where(lines[text.tags.index(tag)]) if lines else text.where
         return text
 
