@@ -14,7 +14,7 @@ from flag_help import place
 from serving import terminal
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.dataset_folders import local
+from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
@@ -293,7 +293,9 @@ def understood(task, paths, columns, labelled, to, tags=()):
     use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
     found = {}
     for path in dict.fromkeys(paths):
-        if "://" not in local(path) or flags.FLAGS.dry_run:
+        place = local(path)
+        here = "://" not in place and (os.path.exists(place) or part_files(place))
+        if here or flags.FLAGS.dry_run:  # what is not there is reported after the settings
             found[path] = use.read(path, columns, labelled, **({"tags": tags} if use.words else {}))
             print(f"{path}: {found[path].understood}", file=to, flush=True)
             if flags.FLAGS.dry_run:

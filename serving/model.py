@@ -202,7 +202,11 @@ class ServedModel:
                     f"the signature {name} takes {', '.join(sorted(found))}, and not "
                     f"{', '.join([*inputs, *settings])}: export the model again"
                 )
-        if "classify" in self.signatures and self.signatures["classify"].structured_outputs["classes"].shape.rank != 2:
+        if (
+            self.kind is not OTHER
+            and "classify" in self.signatures
+            and self.signatures["classify"].structured_outputs["classes"].shape.rank != 2
+        ):
             raise StartError("the output classes has no row for each text: export the model again")
 
 

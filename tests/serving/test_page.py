@@ -99,7 +99,10 @@ def test_the_model_says_what_it_can(call):
             "title": "a Transformer-XL",
             "name": "model",
             "step": None,
-            "routes": ["/sampling", "/generate", "/stream", "/sessions", "/score"],
+            "routes": [
+                *("/sampling", "/generate", "/stream", "/sessions"),
+                *("/v1/completions", "/tokenize", "/detokenize", "/tokenizer_info", "/score"),
+            ],
             "pieces": True,
             "top": 20,
             "segment": 64,
