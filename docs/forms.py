@@ -1,4 +1,4 @@
-"""Writes the table of forms of files in fine_tuning.md from the list in txl_tf/data/tables/forms.py.
+"""Writes the table of forms of files in tables.md from the list in txl_tf/data/tables/forms.py.
 
     python docs/forms.py
 
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 from txl_tf.data.tables import forms  # noqa: E402 (it must be findable first)
 
-PAGE = ROOT / "docs" / "fine_tuning.md"
+PAGE = ROOT / "docs" / "tables.md"
 HEAD = "| form | names that end in | what it holds |\n|---|---|---|\n"
 
 

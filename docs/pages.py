@@ -11,7 +11,7 @@ import posixpath
 import re
 
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = pathlib.Path(__file__).parents[1]
 FROM_OUTSIDE = {
@@ -20,10 +20,24 @@ FROM_OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "serving/README.md": "serving.md",
     "tpu/README.md": "tpu.md",
-    "tpu/cycles.md": "tpu_cycles.md",
-    **{f"lab/{path.name}": f"lab/{path.name}" for path in (ROOT / "lab").glob("*.md")},
+    "evidence/compilers/cycles.md": "tpu_cycles.md",
+    "evidence/README.md": "evidence.md",
+    "examples/README.md": "examples.md",
+    "txl_tf/ready/fairy_tales/README.md": "fairy_tales.md",
+    **{path: path for path in ("LICENSE", "CITATION.cff", "scripts/generate.py")},
+    **{
+        f"examples/{path}": f"examples/{path}"
+        for pattern in ("*.[pi]*", "engines/*.py")
+        for path in (found.relative_to(ROOT / "examples").as_posix() for found in (ROOT / "examples").glob(pattern))
+    },
+    **{
+        f"evidence/{path.parent.name}/{path.name}": f"{path.parent.name}/{path.name}"
+        for folder in ("studies", "lab")
+        for path in (ROOT / "evidence" / folder).glob("*")
+        if path.suffix in (".md", ".svg")
+    },
 }
-"""Pages and their pictures by their place in the repository: their place in the site."""
+"""Pages, their pictures and the files that they link to, by their place in the repository: their place in the site."""
 
 LINK = re.compile(r"(?<=\]\()[^)\s:#]+(?=[)#])")
 """The file that a link or an image names; not an address with a scheme."""
@@ -41,18 +55,19 @@ def on_startup(command, **_):
 
 
 def on_config(config):
-    """Adds the pages of docs/experiments/ and lab/, as many as there are, to the navigation's section Experiments."""
-    (experiments,) = (section["Experiments"] for section in config.nav if "Experiments" in section)
-    for folder in ("docs/experiments", "lab"):
-        pages = sorted((ROOT / folder).glob("*.md"), key=lambda path: (path.stem != "README", path.stem))
-        experiments += [f"{path.parent.name}/{path.name}" for path in pages]
+    """Adds the pages of evidence/, as many as there are, to the navigation's section Evidence."""
+    (evidence,) = (section["Evidence"] for section in config.nav if "Evidence" in section)
+    for folder in ("studies", "lab"):
+        pages = sorted((ROOT / "evidence" / folder).glob("*.md"), key=lambda path: (path.stem != "README", path.stem))
+        evidence += [f"{path.parent.name}/{path.name}" for path in pages]
     return config
 
 
 def on_files(files, config):
     """Takes the pages from outside docs/ into the site."""
     for path, place in FROM_OUTSIDE.items():
-        files.append(File.generated(config, place, abs_src_path=str(ROOT / path)))
+        kept = InclusionLevel.INCLUDED  # programs, too, which docs/ leaves out
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / path), inclusion=kept))
     return files
 
 

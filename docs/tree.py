@@ -1,4 +1,4 @@
-"""Writes the lines of Python files in the tree of architecture.md, each from the file's own docstring.
+"""Writes the lines of Python files in tree.md, each from the file's own docstring.
 
     python docs/tree.py
 
@@ -10,7 +10,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "tree.md"
 TREE = re.compile(r"```\n(txl_tf/.*?)```", re.DOTALL)
 FOLDER = re.compile(r"( *)([\w/]+)/(?: |$)")
 FILES = re.compile(r"( *)((?:\w+\.py(?: +|$))+)")

@@ -1,4 +1,4 @@
-"""Flags made from the settings dataclasses, and errors in one line, for scripts/, bench/ and tpu/."""
+"""Flags made from the settings dataclasses, and errors in one line, for scripts/ and evidence/."""
 
 import functools
 import os
@@ -30,7 +30,7 @@ flags.DEFINE_enum(
     None,
     OPS,
     "what computes a model. plain: each operation's formula; proven: on a GPU only what has run on one; fewer: fewer "
-    "kernels on a GPU; fused: fewer, and attention by kernels of our own (needs requirements-gpu.txt) [proven; in "
+    "kernels on a GPU; fused: fewer, and attention by kernels of our own (needs the extra `gpu`) [proven; in "
     "training, as the run began]",
 )
 
@@ -79,7 +79,7 @@ def run(main, check=None):
             for fault in getattr(error, "faults", ()):
                 print(as_called(one_line(fault)), file=sys.stderr)
             no_memory = "there is not enough memory: " if isinstance(error, MemoryError) else ""
-            print(f"error: {no_memory}{as_called(one_line(error))}", file=sys.stderr)
+            print(f"error: {no_memory}{as_called(one_line(getattr(error, 'summary', error)))}", file=sys.stderr)
             return 1
         except Exception:
             if start_up.interrupts:
@@ -161,12 +161,7 @@ def wants_details():
 def define_config_flags(config_class, prefix="", only=None, default=None):
     """Defines a flag --{prefix}{name} for each of a group's `options` (or those in `only`); unset flags are None.
 
-    Args:
-        config_class: a settings dataclass.
-        prefix: of the flags.
-        only: names of options; None: all.
-        default: the default that --help shows: an instance of config_class with the values, or a text such as "the
-            model_dir's".
+    --help shows `default`: the values of an instance of config_class, or a text such as "the model_dir's".
     """
     for name, option in options(config_class).items():
         if only is None or name in only:
@@ -200,12 +195,8 @@ def given_flags(config_class, prefix="", only=None):
     """The flags of `define_config_flags` that the user gave: {name: value}, as `update` takes them."""
     values = {}
     for name, option in options(config_class).items():
-        if only is not None and name not in only:
-            continue
-        value = flags.FLAGS[prefix + name].value
-        if value is None:
-            continue
-        values[name] = value if option.kind in _DEFINE else tuple(integers(prefix + name))
+        if (only is None or name in only) and (value := flags.FLAGS[prefix + name].value) is not None:
+            values[name] = value if option.kind in _DEFINE else tuple(integers(prefix + name))
     return values
 
 
@@ -263,9 +254,10 @@ def given_sampling():
     return {name: flags.FLAGS[name].value for name in sampling_settings.names()}
 
 
-def define_table_flags():
-    """Defines the flags that say how a table is read: those of Columns."""
+def define_example_flags():
+    """Defines the flags of commands that read labelled examples: those of Columns, and --dry_run."""
     define_config_flags(Columns, default=Columns())
+    flags.DEFINE_bool("dry_run", False, "read the examples, say what was understood, and end: nothing is written")
 
 
 def given_columns():
@@ -273,16 +265,11 @@ def given_columns():
     return Columns(**given_flags(Columns))
 
 
-def given_model(name="model_dir"):
-    """The model_dir that a flag names. A published model is imported first; then it is that import's model_dir."""
+def given_model():
+    """The model_dir that --model_dir names. A published model is imported first; then it is that import's model_dir."""
     from txl_tf.published.directly import usable  # TensorFlow takes seconds to load
 
-    return usable(flags.FLAGS[name].value)
-
-
-def define_dry_run():
-    """Defines --dry_run, for commands that read labelled examples."""
-    flags.DEFINE_bool("dry_run", False, "read the examples, say what was understood, and end: nothing is written")
+    return usable(flags.FLAGS.model_dir)
 
 
 def understood(task, paths, columns, labelled, to, tags=()):
@@ -290,13 +277,13 @@ def understood(task, paths, columns, labelled, to, tags=()):
 
     TensorFlow is loaded only for remote files, which are left to the command itself, unless it is a --dry_run.
     """
-    use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
+    reads = families.task_of(families.tuned_configs()[task], families.FineTuning)
     found = {}
     for path in dict.fromkeys(paths):
         place = local(path)
         here = "://" not in place and (os.path.exists(place) or part_files(place))
         if here or flags.FLAGS.dry_run:  # what is not there is reported after the settings
-            found[path] = use.read(path, columns, labelled, **({"tags": tags} if use.words else {}))
+            found[path] = reads.read(path, columns, labelled, tags)
             print(f"{path}: {found[path].understood}", file=to, flush=True)
             if flags.FLAGS.dry_run:
                 for remark in getattr(found[path], "remarks", ()):
@@ -306,37 +293,27 @@ def understood(task, paths, columns, labelled, to, tags=()):
     return found
 
 
-def define_checkpoint_flag():
-    """Defines --checkpoint, for programs that read a model_dir."""
-    flags.DEFINE_enum(
-        "checkpoint",
-        None,
+_OF_MODELS = {
+    "checkpoint": (
         CHECKPOINTS,
         "the newest checkpoint, or the best on valid or dev during training [the newest; for a fine-tuned model that "
         "was evaluated, the best on dev]",
-    )
-    place("checkpoint")
-
-
-def define_weights_flag():
-    """Defines --weights, for programs that read a model_dir."""
-    flags.DEFINE_enum(
-        "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
-    )
-    place("weights")
-
-
-def define_precision_flags():
-    """Defines --dtype and --quantize, for programs that read a Transformer-XL's model_dir."""
-    flags.DEFINE_enum("dtype", None, DTYPES, "Keras dtype policy of the computation [as in training]")
-    flags.DEFINE_enum(
-        "quantize",
-        None,
+    ),
+    "weights": (WEIGHTS, "the last weights, or their average over steps [the average if there is one]"),
+    "dtype": (DTYPES, "Keras dtype policy of the computation [as in training]"),
+    "quantize": (
         QUANTIZE,
         "round the weights of a Transformer-XL's layers and softmax to int8, with a scale for each output channel "
         "[not rounded]",
-    )
-    place("dtype", "quantize")
+    ),
+}
+
+
+def define_model_flags(*names):
+    """Defines these of the flags of programs that read a model_dir: checkpoint, weights, dtype, quantize."""
+    for name in names:
+        flags.DEFINE_enum(name, None, *_OF_MODELS[name])
+    place(*names)
 
 
 def given_precision():

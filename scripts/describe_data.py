@@ -13,8 +13,7 @@ EXAMPLE_TOKENS = flags.DEFINE_integer("example_tokens", 64, "length of the examp
 VERIFY = flags.DEFINE_bool("verify", False, "read all shards and compare their sha256 with the manifest")
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.data.describe import describe
     from txl_tf.data.manifest import load_corpus
 

@@ -4,8 +4,9 @@
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test > test.json
     python scripts/describe_model.py --model_dir=runs/demo --results=test.json
 
-The card has the model's sizes, data, recipe, learning curve, results, uses and limits, as far as the model_dir has
-them. A later run replaces the card, unless it was changed by hand.
+The card has the model's results, errors, uses, limits, learning curve, data, sizes and recipe, as far as the model_dir
+has them. A later run replaces the card, unless it was changed by hand. --html=card.html also writes it as one page
+for a browser.
 """
 
 from absl import flags
@@ -18,16 +19,21 @@ flags.DEFINE_string(
 )
 flags.DEFINE_list("results", [], "files with the output of scripts/evaluate.py, or of predict.py --metrics, to add")
 flags.DEFINE_bool("write", True, "write the card into the model_dir; --nowrite only prints it")
+flags.DEFINE_string("html", None, "also write the card as one page of HTML, with its picture inside: a new file")
 require_flags("model_dir")
 
 
-def main(argv):
-    del argv
-    from txl_tf.runs import model_card  # after the flags are parsed: TensorFlow takes seconds to load
+def main(_):
+    from txl_tf.runs import card_page, model_card  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.storage.files import require_new, write_result
 
+    if FLAGS.html:
+        require_new(FLAGS.html, "html")
     card = model_card.describe_model(FLAGS.model_dir, [model_card.read_results(path) for path in FLAGS.results])
     if FLAGS.write:
         model_card.write_card(FLAGS.model_dir, card)
+    if FLAGS.html:
+        write_result(FLAGS.html, card_page.page_of(card))
     print(card.text, end="")
 
 

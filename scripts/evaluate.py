@@ -14,11 +14,9 @@ import sys
 
 from absl import flags
 from command_line import (
-    define_checkpoint_flag,
     define_config_flags,
-    define_precision_flags,
+    define_model_flags,
     define_strategy_flags,
-    define_weights_flag,
     given_flags,
     given_model,
     given_precision,
@@ -51,9 +49,7 @@ flags.DEFINE_string(
 )
 require_flags("model_dir")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
-define_checkpoint_flag()
-define_precision_flags()
-define_weights_flag()
+define_model_flags("checkpoint", "dtype", "quantize", "weights")
 OVERRIDES = {
     "eval": None,
     "model": ("conventions",),
@@ -73,8 +69,7 @@ def check():
         raise InputError(f"--split={FLAGS.split} names a part of a corpus, and --text_file has no splits: omit it")
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.data.one_text import SPLIT, corpus_of_text
     from txl_tf.data.unknown import unknown_note

@@ -7,7 +7,7 @@ A Transformer-XL is loaded by `TransfoXLLMHeadModel.from_pretrained` (transforme
 """
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_weights_flag, given_model, run
+from command_line import define_model_flags, given_model, run
 from flag_help import require_flags
 
 from txl_tf.settings.choices import EXPORT_FORMATS
@@ -17,12 +17,10 @@ flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scr
 flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and the vocabulary go; local or gs://")
 flags.DEFINE_enum("format", "huggingface", EXPORT_FORMATS, "whose checkpoint to write")
 require_flags("model_dir", "export_dir")
-define_checkpoint_flag()
-define_weights_flag()
+define_model_flags("checkpoint", "weights")
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.published.exporting import export_checkpoint
     from txl_tf.runs.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
 

@@ -18,7 +18,7 @@ text. With --text_file each line that is not empty is a separate text.
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, given_model, run
+from command_line import define_model_flags, given_model, run
 from flag_help import require_flags
 
 from txl_tf.errors import InputError
@@ -45,11 +45,10 @@ flags.DEFINE_bool("mark", False, "put [ and ] around fillings")
 flags.DEFINE_bool("json", False, "print JSON lines")
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off with many texts")
 require_flags("model_dir")
-define_checkpoint_flag()
+define_model_flags("checkpoint")
 
 
-def main(argv):
-    del argv
+def main(_):
     check_candidates()
     texts = read_texts()
     from txl_tf.inference.xlnet.fill_in import FillIn  # after the flags are parsed: TensorFlow takes seconds to load

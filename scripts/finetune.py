@@ -30,9 +30,8 @@ import sys
 from absl import flags
 from command_line import (
     define_config_flags,
-    define_dry_run,
+    define_example_flags,
     define_strategy_flags,
-    define_table_flags,
     given_columns,
     given_flags,
     integers,
@@ -82,8 +81,7 @@ flags.DEFINE_string("settings_from", None, "in place of --preset: the settings o
 flags.DEFINE_list("seeds", ["1"], "seeds of new heads, dropout and the order of examples; one run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
 require_flags("init", "train", "model_dir")
-define_table_flags()
-define_dry_run()
+define_example_flags()
 define_strategy_flags()
 
 FIXED = {
@@ -112,10 +110,8 @@ for tuned in families.tuned_configs().values():
     for group_name, own in flag_names(tuned).items():
         prefix, kind = GROUP_PREFIXES.get(group_name, ""), tuned.groups()[group_name]
         define_config_flags(kind, prefix, only=[n for n in own if n in COUNTS], default="by the number of examples")
-        if group_name == "model":
-            define_config_flags(kind, prefix, only=own, default="the pretrained model's, or the preset's")
-        else:
-            define_config_flags(kind, prefix, only=own, default=getattr(defaults, group_name))
+        told = "the pretrained model's, or the preset's" if group_name == "model" else getattr(defaults, group_name)
+        define_config_flags(kind, prefix, only=own, default=told)
 
 
 define_set_flag(families.tuned_configs().values(), FIXED)
@@ -151,8 +147,7 @@ def check():
         read.update(understood(task, files(), given_columns(), True, sys.stdout))
 
 
-def main(argv):
-    del argv
+def main(_):
     task, settings = begin()
     if FLAGS.dry_run:  # the task was not known before
         understood(task, files(), given_columns(), True, sys.stdout)
@@ -188,7 +183,10 @@ def main(argv):
             result = cross_validate(fold, FLAGS.model_dir, FLAGS.folds, seeds[0])
         else:
             result = tuner().run(FLAGS.model_dir, seeds)
-        print(json.dumps(result, ensure_ascii=False))
+        numbers, sentence = families.task_of(families.tuned_configs()[task], families.FineTuning).worth(result)
+        if sentence:
+            print(f"dev: {sentence}", flush=True)
+        print(json.dumps(result | numbers, ensure_ascii=False))
     except TrainingStoppedError as stopped:
         print(stopped)
         return stopped.exit_status

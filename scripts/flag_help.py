@@ -28,10 +28,7 @@ _required = []
 def place(*names, heading="", usual=True):
     """Lists flags as those of the command, wherever they were defined; a flag that has a place keeps it.
 
-    Args:
-        names: of the flags.
-        heading: one of HEADINGS; "": above all headings.
-        usual: whether --help lists them, or only --helpfull.
+    `heading` is one of HEADINGS; "": above all. `usual`: whether --help lists them, or only --helpfull.
     """
     for name in names:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])

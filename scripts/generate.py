@@ -16,8 +16,7 @@ import sys
 
 from absl import flags
 from command_line import (
-    define_checkpoint_flag,
-    define_precision_flags,
+    define_model_flags,
     define_reach_flags,
     define_sampling_flags,
     given_model,
@@ -29,7 +28,11 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf.counted import counted
-from txl_tf.errors import InputError
+from txl_tf.data.tables.forms import read_text
+from txl_tf.data.tables.results import new_names
+from txl_tf.errors import Faults, InputError
+from txl_tf.storage.strict_json import check_record, json_line, parse_json
+from txl_tf.storage.surrogates import whole
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -64,13 +67,11 @@ flags.DEFINE_float(
     lower_bound=0,
 )
 require_flags("model_dir")
-define_checkpoint_flag()
-define_precision_flags()
+define_model_flags("checkpoint", "dtype", "quantize")
 define_reach_flags()
 
 
-def main(argv):
-    del argv
+def main(_):
     given = [text for text in (FLAGS.prompt, FLAGS.prompt_file, FLAGS.prompts_jsonl or None) if text is not None]
     if len(given) != 1:
         raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
@@ -90,17 +91,26 @@ def main(argv):
     if spaced and model.vocabulary.unit == "subword":
         what = counted(spaced, "prompt ends", "prompts end")
         print(f"{what} in a space: the text goes on better without it, since a new word has its own", file=sys.stderr)
-    if FLAGS.prompts_jsonl:
-        continue_all(model, records)
-        return
-    (prompt,) = prompts
+    made = continue_all(model, records) if FLAGS.prompts_jsonl else continue_one(model, *prompts)
+    drawn = unknown_share(model.vocabulary, [model.vocabulary.encode(text) for text in made])
+    if drawn:
+        shown = model.vocabulary.decode([model.vocabulary.special.unknown]).strip()
+        print(f"{drawn:.1%} of the new tokens are {shown}: text that the vocabulary does not have", file=sys.stderr)
+
+
+def continue_one(model, prompt):
+    """Prints a prompt with its continuations, while they are made, and returns these."""
+    made = []
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)
         print(prompt, end="", flush=True)
+        made.append("")
         for piece in pieces:
             print(piece, end="", flush=True)
+            made[-1] += piece
         print()
+    return made
 
 
 BATCH = 16
@@ -108,12 +118,13 @@ BATCH = 16
 
 
 def continue_all(model, records):
-    """Prints a line of JSON for each prompt: its fields, and continuation, or with --num_samples a list of them."""
-    from txl_tf.data.tables.results import new_names
-    from txl_tf.progress import progress_bar
-    from txl_tf.storage.strict_json import json_line
+    """Prints a line of JSON for each prompt: its fields, and continuation, or with --num_samples a list of them.
 
-    number, at_once = FLAGS.num_samples, max(BATCH // FLAGS.num_samples, 1)
+    Returns the continuations.
+    """
+    from txl_tf.progress import progress_bar
+
+    number, at_once, made = FLAGS.num_samples, max(BATCH // FLAGS.num_samples, 1), []
     options = {"stop": FLAGS.stop, **given_sampling()}
     with progress_bar("generating", len(records), " prompts", shown=not sys.stdout.isatty()) as bar:
         for start in range(0, len(records), at_once):
@@ -126,7 +137,9 @@ def continue_all(model, records):
                 about = {"continuation": own[0]} if number == 1 else {"continuations": own}
                 about = {new: about[name] for name, new in new_names(list(record), list(about)).items()}
                 print(json_line(record | about), end="", flush=True)
+            made += found
             bar.update(len(some))
+    return made
 
 
 def samples(model, prompt):
@@ -160,22 +173,13 @@ def search(model, prompt):
 
 def read_prompt():
     """The text of --prompt or --prompt_file."""
-    if FLAGS.prompt is not None:
-        return FLAGS.prompt
-    from txl_tf.data.tables.forms import read_text
-
-    return read_text(FLAGS.prompt_file)
+    return read_text(FLAGS.prompt_file) if FLAGS.prompt is None else FLAGS.prompt
 
 
 def read_prompts():
     """The objects in the lines of --prompts_jsonl, each with a prompt."""
     if FLAGS.beam_size:
         raise InputError(f"--beam_size={FLAGS.beam_size} is for a single prompt: omit it, or give --prompt")
-    from txl_tf.data.tables.forms import read_text
-    from txl_tf.errors import Faults
-    from txl_tf.storage.strict_json import check_record, parse_json
-    from txl_tf.storage.surrogates import whole
-
     path, faults, records = FLAGS.prompts_jsonl, Faults(FLAGS.prompts_jsonl), []
     for i, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():

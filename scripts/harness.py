@@ -17,16 +17,7 @@ import logging
 import sys
 
 from absl import flags
-from command_line import (
-    define_checkpoint_flag,
-    define_config_flags,
-    define_precision_flags,
-    define_weights_flag,
-    given_flags,
-    given_model,
-    given_precision,
-    run,
-)
+from command_line import define_config_flags, define_model_flags, given_flags, given_model, given_precision, run
 from flag_help import HELP, HELPFULL
 
 from txl_tf.errors import InputError, one_line
@@ -36,9 +27,7 @@ OF_MODEL_DIR = ("checkpoint", "weights", "dtype", "quantize", "mem_len", "clamp_
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "in place of model_dir: a SavedModel that scripts/export_savedmodel.py wrote")
-define_checkpoint_flag()
-define_weights_flag()
-define_precision_flags()
+define_model_flags(*OF_MODEL_DIR[:4])
 define_config_flags(EvalConfig, only=OF_MODEL_DIR[4:], default="as in the model_dir's config.json")
 
 theirs = []
@@ -66,7 +55,7 @@ def check():
         if FLAGS[name].present:
             raise InputError(f"--{name} is for a --model_dir; an export is used as it is: omit it")
     if importlib.util.find_spec("lm_eval") is None:
-        raise InputError("the package lm_eval is missing: run python -m pip install -r requirements-harness.txt")
+        raise InputError("the package lm_eval is missing: run python -m pip install 'txl_tf[harness]'")
     logging.getLogger("datasets").setLevel(logging.WARNING)
     from lm_eval.config.evaluate_config import EvaluatorConfig
 
@@ -111,8 +100,7 @@ def in_one_line():
         raise InputError(f"lm_eval: {one_line(error)} ({type(error).__name__})") from error
 
 
-def main(argv):
-    del argv
+def main(_):
     from lm_eval.utils import setup_logging
 
     import txl_tf

@@ -21,8 +21,8 @@ from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.choices import DATASETS, IMPORT_FORMATS
-from txl_tf.settings.examples import ExamplesEvalConfig
 from txl_tf.settings.groups import options
+from txl_tf.tasks.settings import ExamplesEvalConfig
 
 OWN_SETTINGS = {
     TransformerXLConfig: ("cutoffs", "pre_lnorm", "conventions"),
@@ -91,31 +91,19 @@ def settings_for(config):
     return model, evaluation
 
 
-def main(argv):
-    del argv
-    from txl_tf.published.importing import (
-        import_checkpoint,
-        open_checkpoint,
-        vocabulary_of,
-    )  # TensorFlow is slow to load
+def main(_):
+    from txl_tf.published import importing  # after the flags are parsed: TensorFlow takes seconds to load
 
     preset = families.presets()[FLAGS.preset] if FLAGS.preset else None
-    checkpoint = open_checkpoint(FLAGS.format, FLAGS.source)
+    checkpoint = importing.open_checkpoint(FLAGS.format, FLAGS.source)
     model, evaluation = settings_for(checkpoint.config)
     dataset = FLAGS.dataset or (preset.dataset if preset else checkpoint.dataset)
     if dataset is None:
         raise InputError("the corpus that the checkpoint was trained on is not known: give --preset or --dataset")
     options = {} if FLAGS.lower_case is None else {"lower_case": FLAGS.lower_case}
-    vocabulary, path = vocabulary_of(checkpoint, dataset, FLAGS.vocabulary, options)
-    config, lacking = import_checkpoint(
-        checkpoint,
-        vocabulary,
-        FLAGS.model_dir,
-        dataset=dataset,
-        preset=preset,
-        model=model,
-        evaluation=evaluation,
-    )
+    vocabulary, path = importing.vocabulary_of(checkpoint, dataset, FLAGS.vocabulary, options)
+    settings = {"dataset": dataset, "preset": preset, "model": model, "evaluation": evaluation}
+    config, lacking = importing.import_checkpoint(checkpoint, vocabulary, FLAGS.model_dir, **settings)
     tensors = f"{len(checkpoint.file.shapes)} tensors of {checkpoint.file.path}"
     print(f"{tensors}, vocabulary {checkpoint.shown(path)}: {FLAGS.model_dir}")
     for line in DESCRIPTIONS[config.family](config):

@@ -6,8 +6,8 @@
 
 The input has the form that the task is trained on; labels may be missing. The columns of a table have the names that
 they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl or .xlsx, it is the input's
-table, rows and columns in their order, with the new columns prediction and probability; --all_probabilities adds
-"probability CLASS" for each class. Otherwise each line is JSON with, by task,
+table, rows and columns in their order, with the new columns prediction and probability. --unsure_below=0.8 adds unsure,
+--all_probabilities adds "probability CLASS" for each class. Otherwise each line is JSON with, by task,
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels
@@ -16,7 +16,8 @@ table, rows and columns in their order, with the new columns prediction and prob
     answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if
                       there is none), no_answer_probability, candidates (likely answers with the same fields)
     tagging           text, tokens (its words), tags, probabilities (of the tags), places (begin and end of each word in
-                      characters), entities (what the tags name, each with label, text, begin and end)
+                      characters), entities (what the tags name, each with label, text, begin, end and the probability
+                      of its least sure word)
 
 and step, the number of the checkpoint: the best on dev, or the newest if none was evaluated.
 For tagging, an --output that ends in .conll has lines of a word, a tab and its tag, and an empty line after each text.
@@ -27,16 +28,13 @@ With --metrics the inputs must have labels; the last line on stderr is then JSON
 """
 
 import os
-import re
 import sys
 
 from absl import flags
 from command_line import (
-    define_checkpoint_flag,
-    define_dry_run,
+    define_example_flags,
+    define_model_flags,
     define_strategy_flags,
-    define_table_flags,
-    define_weights_flag,
     given_flags,
     given_model,
     run,
@@ -48,15 +46,18 @@ from txl_tf import families
 from txl_tf.data.tables.columns import Columns, table_columns
 from txl_tf.data.tables.results import as_columns, is_table, require_room, write_results
 from txl_tf.errors import InputError
-from txl_tf.metrics.results import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
 from txl_tf.storage.strict_json import json_line, parse_json
+from txl_tf.tasks.answering import Answering, no_answer_threshold
+from txl_tf.tasks.tagging import CONLL
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
 flags.DEFINE_string(
-    "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, SQuAD's .json, or CoNLL"
+    "input",
+    None,
+    "a table (.xlsx, .tsv, .csv, .jsonl, .parquet, also with .gz), RACE's folder or .jsonl, SQuAD's .json, or CoNLL",
 )
 flags.DEFINE_string(
     "output",
@@ -71,15 +72,16 @@ flags.DEFINE_string(
 flags.DEFINE_float(
     "threshold", None, "for several labels: the least probability of a label that is given [the best on dev]"
 )
+flags.DEFINE_float(
+    "unsure_below", None, "add unsure: whether the probability of a prediction is below this, such as 0.8"
+)
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off with many inputs")
 require_flags("model_dir", "input")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
-define_table_flags()
-define_dry_run()
-define_checkpoint_flag()
-define_weights_flag()
+define_example_flags()
+define_model_flags("checkpoint", "weights")
 
 
 read = {}
@@ -91,12 +93,12 @@ def check():
     columns = given_flags(Columns)
     try:
         text = read_local(os.path.join(FLAGS.model_dir, "config.json")).decode()
-        task = families.config_from_json(text).task
+        task = families.task_of(families.config_from_json(text))
     except (OSError, ValueError):
         return  # remote, or wrong in a way that is reported when the model is loaded
-    if task not in families.tuned_configs():
+    if not isinstance(task, families.FineTuning):
         return
-    if not families.fine_tuning_of(families.config_from_json(text)).tables:
+    if not task.tables:
         if FLAGS.output and FLAGS.output.lower().endswith((".csv", ".tsv", ".xlsx")):
             raise InputError(
                 f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl"
@@ -106,7 +108,9 @@ def check():
     if FLAGS.all_probabilities and not (FLAGS.output and is_table(FLAGS.output)):
         raise InputError("--all_probabilities needs a table as --output: the lines of JSON have them")
     columns = table_columns(FLAGS.model_dir, columns, FLAGS.metrics)
-    read.update(understood(task, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, known_labels(FLAGS.model_dir)))
+    read.update(
+        understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, known_labels(FLAGS.model_dir))
+    )
 
 
 def known_labels(model_dir):
@@ -116,16 +120,12 @@ def known_labels(model_dir):
     return tuple(found) if isinstance(found, list) else ()
 
 
-def main(argv):
-    del argv
-    from txl_tf.data.tasks.answers import (  # after the flags are parsed: TensorFlow takes seconds to load
-        require_no_answers,
-        write_answers,
-    )
-    from txl_tf.devices.distribute import make_strategy
+def main(_):
+    from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.progress import reported
     from txl_tf.storage.files import require_new, write_result
+    from txl_tf.tasks.answering.answers import require_no_answers, write_answers
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
@@ -139,23 +139,20 @@ def main(argv):
         batch_size=FLAGS.batch_size,
         jit_compile=FLAGS.jit_compile,
     )
-    if (FLAGS.output or "").endswith(".conll") and predictor.config.task != "tagging":
+    task, end = predictor.task, os.path.splitext(FLAGS.output or "")[1]
+    if end == CONLL and end not in task.written:
         raise InputError(
             f"--output={FLAGS.output} is a name for tagged words, and --model_dir={FLAGS.model_dir} is for "
-            f"{predictor.config.task}: give a name that ends in .jsonl"
+            f"{task.name}: give a name that ends in .jsonl"
         )
-    if FLAGS.squad_dir and predictor.config.task != "answering":
-        raise InputError(
-            f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
-        )
+    if FLAGS.squad_dir and not isinstance(task, Answering):
+        raise InputError(f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {task.name}")
     columns = table_columns(predictor.trained.model_dir, given_flags(Columns), FLAGS.metrics)
     if FLAGS.dry_run:
-        understood(
-            predictor.config.task, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, predictor.trained.class_names()
-        )
-    into_table = FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output)
+        understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, predictor.trained.class_names())
+    into_table = FLAGS.output and task.tables and is_table(FLAGS.output)
     if into_table:
-        new = 2 + FLAGS.all_probabilities * len(predictor.trained.class_names())
+        new = 2 + (FLAGS.unsure_below is not None) + FLAGS.all_probabilities * len(predictor.trained.class_names())
         require_room(FLAGS.output, getattr(read.get(FLAGS.input), "table", FLAGS.input), columns, new)
     with reported("predicting", " batches") as report:
         found = predictor.predict_file(
@@ -164,6 +161,7 @@ def main(argv):
             labelled=FLAGS.metrics,
             rows=read.get(FLAGS.input),
             threshold=FLAGS.threshold,
+            unsure_below=FLAGS.unsure_below,
             progress=report,
         )
     for remark in found.examples.remarks:
@@ -173,12 +171,12 @@ def main(argv):
     if predictor.dev_missing:
         print(predictor.dev_missing, file=sys.stderr)
     if result := found.metrics:
-        about = {"task": predictor.config.task, "step": predictor.trained.step, "weights": predictor.trained.weights}
+        about = {"task": task.name, "step": predictor.trained.step, "weights": predictor.trained.weights}
         numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
         print(json_line(about | numbers), end="", file=sys.stderr)
     else:
         print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
-    lines = map(conll if (FLAGS.output or "").endswith(".conll") else json_line, found.predictions)
+    lines = map(task.written.get(end, json_line), found.predictions)
     if into_table:
         results = zip(found.rows, found.predictions, strict=True)
         results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
@@ -191,12 +189,6 @@ def main(argv):
     if FLAGS.squad_dir:
         answered = found.examples.answered(found.outputs)
         write_answers(answered, FLAGS.squad_dir, no_answer_threshold(predictor.dev))
-
-
-def conll(prediction):
-    """Tagged words in CoNLL's format."""
-    rows = zip(prediction["tokens"], prediction["tags"], strict=True)
-    return "".join(re.sub(r"[\t-\r\x85\u2028\u2029]", " ", word) + f"\t{tag}\n" for word, tag in rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ python scripts/prepare_data.py --dataset=text --source='books/*.txt' --vocab=sen
     --data_dir=/tmp/books
 """
 
+import dataclasses
 import shlex
 
 from absl import flags
@@ -15,25 +16,24 @@ from command_line import run
 from txl_tf.errors import InputError
 from txl_tf.settings import choices
 
-DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
-DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
-SOURCE = flags.DEFINE_string(
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
+flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
+flags.DEFINE_string(
     "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
 )
-VOCAB = flags.DEFINE_enum("vocab", None, choices.VOCABULARIES, "kind of token, if not the corpus's own (text: bytes)")
-VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=266)
-VOCAB_FILE = flags.DEFINE_string(
+flags.DEFINE_enum("vocab", None, choices.VOCABULARIES, "kind of token, if not the corpus's own (text: bytes)")
+flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=266)
+flags.DEFINE_string(
     "vocab_file",
     None,
     "vocabulary to use: a list of words, a SentencePiece model (xlnet: the published spiece.model), or the vocab.txt "
     "of a model_dir",
 )
-KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", False, "for --vocab=xlnet: keep accents, which Japanese and other texts need"
-)
-MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
-DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "for --dataset=text: what separates documents")
-SPLITS = flags.DEFINE_enum(
+flags.DEFINE_bool("keep_accents", False, "for --vocab=xlnet: keep accents, which Japanese and other texts need")
+flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
+flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "for --dataset=text: what separates documents")
+flags.DEFINE_enum(
     "splits",
     None,
     choices.SPLIT_RULES,
@@ -41,59 +41,45 @@ SPLITS = flags.DEFINE_enum(
     "last 5 % of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
     "[names, if files or folders have such names]",
 )
-ENCODING = flags.DEFINE_string("encoding", None, "for --dataset=text that is not UTF-8, such as cp1252 or utf-16")
-BINARY = flags.DEFINE_bool("binary", False, "for --dataset=text: also read files that are not text")
-TEXT_COLUMN = flags.DEFINE_string(
+flags.DEFINE_string("encoding", None, "for --dataset=text that is not UTF-8, such as cp1252 or utf-16")
+flags.DEFINE_bool("binary", False, "for --dataset=text: also read files that are not text")
+flags.DEFINE_string(
     "text_column",
     None,
     "the column of the texts in Parquet, Arrow, JSON lines, CSV or TSV [text, sentence, or the only one]",
 )
-AS_IS = flags.DEFINE_bool("as_is", False, "read the letters of JSON lines, CSV and TSV, not the texts in their rows")
-PASSES = flags.DEFINE_integer(
+flags.DEFINE_bool("as_is", False, "read the letters of JSON lines, CSV and TSV, not the texts in their rows")
+flags.DEFINE_integer(
     "passes", None, "copies of the training text, each with its lines shuffled [4 for lm1b, else 1]", lower_bound=1
 )
-SEED = flags.DEFINE_integer("seed", 0, "of the shuffling")
-OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace a corpus in data_dir")
-RUNNER = flags.DEFINE_enum(
-    "runner", "local", choices.RUNNERS, "local: this process; beam: Apache Beam, which needs requirements-beam.txt"
+flags.DEFINE_integer("seed", 0, "of the shuffling")
+flags.DEFINE_bool("overwrite", False, "replace a corpus in data_dir")
+flags.DEFINE_enum(
+    "runner", "local", choices.RUNNERS, "local: this process; beam: Apache Beam, which needs the extra `beam`"
 )
-BEAM_ARGS = flags.DEFINE_string(
+flags.DEFINE_string(
     "beam_args",
     "",
     "flags of Apache Beam in one string, such as '--runner=DataflowRunner --project=P' or "
     "'--direct_running_mode=multi_processing --direct_num_workers=4'",
 )
-DOWNLOAD_DIR = flags.DEFINE_string("download_dir", None, "where archives are kept [data_dir/downloads]")
+flags.DEFINE_string("download_dir", None, "where archives are kept [data_dir/downloads]")
 
 
-def main(argv):
-    del argv
-    if BEAM_ARGS.value and RUNNER.value != "beam":
+def main(_):
+    if FLAGS.beam_args and FLAGS.runner != "beam":
         raise InputError("--beam_args is for --runner=beam")
     from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
+    from txl_tf.data.request import Settings
     from txl_tf.data.text.splits import RULES
     from txl_tf.data.unknown import unknown_note
 
     corpus = prepare(
-        DATASET.value,
-        DATA_DIR.value,
-        source=SOURCE.value,
-        vocab=VOCAB.value,
-        vocab_size=VOCAB_SIZE.value,
-        vocab_file=VOCAB_FILE.value,
-        keep_accents=KEEP_ACCENTS.value,
-        min_count=MIN_COUNT.value,
-        documents=DOCUMENTS.value,
-        splits=SPLITS.value,
-        encoding=ENCODING.value,
-        binary=BINARY.value,
-        text_column=TEXT_COLUMN.value,
-        as_is=AS_IS.value,
-        passes=PASSES.value,
-        seed=SEED.value,
-        overwrite=OVERWRITE.value,
-        download_dir=DOWNLOAD_DIR.value,
-        beam_args=shlex.split(BEAM_ARGS.value) if RUNNER.value == "beam" else None,
+        data_dir=FLAGS.data_dir,
+        overwrite=FLAGS.overwrite,
+        download_dir=FLAGS.download_dir,
+        beam_args=shlex.split(FLAGS.beam_args) if FLAGS.runner == "beam" else None,
+        **{field.name: FLAGS[field.name].value for field in dataclasses.fields(Settings)},
     )
     print(f"{corpus.data_dir}: {corpus.dataset}, {corpus.vocab_size:,} {corpus.unit}s")
     for name, split in corpus.splits.items():

@@ -24,10 +24,9 @@ TASK = flags.DEFINE_enum(
 OUT_DIR = flags.DEFINE_string("out_dir", None, "where to write train, valid and test; local or gs://", required=True)
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.counted import counted
-    from txl_tf.data.tasks.docstrings import write_task  # here, so that --help and wrong flags are answered at once
+    from txl_tf.tasks.from_python.docstrings import write_task  # here: TensorFlow takes seconds to load
 
     for split, count in write_task(TASK.value, OUT_DIR.value).items():
         print(f"{OUT_DIR.value}: {split} {counted(count, 'example')}")

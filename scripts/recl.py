@@ -36,8 +36,7 @@ flags.DEFINE_integer("seed", 0, "seed for drawing the positions", lower_bound=0)
 require_flags("model_dirs", "data_dir")
 
 
-def main(argv):
-    del argv
+def main(_):
     lengths = integers("context_lengths")
     if len(lengths) < 2 or lengths[0] < 1 or sorted(set(lengths)) != lengths:
         raise InputError("--context_lengths must be at least two rising integers, separated by commas")

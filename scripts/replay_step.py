@@ -7,7 +7,6 @@ batch does not fit into memory, --accumulate_steps reads it in groups of lanes. 
 line is JSON.
 """
 
-import json
 import math
 
 from absl import flags
@@ -16,6 +15,7 @@ from flag_help import require_flags
 from run_flags import corpus_of_run
 
 from txl_tf.errors import InputError
+from txl_tf.storage.strict_json import json_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -25,8 +25,7 @@ flags.DEFINE_integer("accumulate_steps", None, "process the lanes in this many g
 require_flags("model_dir", "step")
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.progress import reported  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.runs.model_dir import read_config
     from txl_tf.training.replay import replay
@@ -44,12 +43,7 @@ def main(argv):
     else:
         print(f"step {found.step:,}: first operation whose result is not finite: {found.operation or 'none'}")
         print(f"variables whose gradients are not finite: {', '.join(found.variables) or 'none'}")
-    print(json.dumps({key: _json(value) for key, value in found._asdict().items()}))
-
-
-def _json(value):
-    """`value`, or None (null in JSON) for a number that JSON cannot represent."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json_line(found._asdict()), end="")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from flag_help import place
 from txl_tf import families
 from txl_tf.errors import InputError
 from txl_tf.settings.groups import options
-
-GROUP_PREFIXES = {"eval": "eval_"}
-"""Prefix of the flags of a group of `Config`; other groups' flags have none."""
+from txl_tf.settings.run import GROUP_PREFIXES
 
 
 def own_names(config_class):
@@ -78,25 +76,18 @@ def define_preset_flags():
     place("preset")
     named = [argument.lstrip("-").partition("=")[2] for argument in sys.argv if re.match("--?preset=", argument)]
     preset = families.presets().get(named[-1]) if named else None
-    if preset is not None:
-        for group, config_class in preset.config.groups().items():
-            prefix = GROUP_PREFIXES.get(group, "")
-            define_config_flags(config_class, prefix, own_names(config_class), getattr(preset.config, group))
-        define_set_flag([type(preset.config)])
-        return
-    for config in families.run_configs():
+    configs = [preset.config] if preset else families.run_configs()
+    for config in configs:
         for group, config_class in config.groups().items():
-            define_config_flags(config_class, GROUP_PREFIXES.get(group, ""), own_names(config_class))
-    define_set_flag(families.run_configs())
+            default = getattr(config, group) if preset else None
+            define_config_flags(config_class, GROUP_PREFIXES.get(group, ""), own_names(config_class), default)
+    define_set_flag(configs)
 
 
 def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
-    """Raises InputError if a flag was given that only other families have as a setting.
+    """Raises InputError if a flag was given that only other families than that of a Config have as a setting.
 
-    Args:
-        config: a Config.
-        groups: whose settings are flags: {group: names of fields, or None for all}; None: all groups.
-        prefixes: of the flags, by group.
+    The settings of `groups` are flags, {group: names of fields, or None for all}; None: all groups.
     """
 
     def names(config_class):

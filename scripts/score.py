@@ -19,9 +19,8 @@ import sys
 
 from absl import flags
 from command_line import (
-    define_checkpoint_flag,
     define_config_flags,
-    define_precision_flags,
+    define_model_flags,
     define_reach_flags,
     given_flags,
     given_model,
@@ -35,9 +34,9 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.forms import ENDS, kind_of
 from txl_tf.data.tables.results import is_table, require_room, write_results
-from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
 from txl_tf.storage.strict_json import json_line
+from txl_tf.tasks.texts import read_table
 
 TABLE = ("text_column", "sheet", "no_header", "delimiter", "encoding", "skip_empty")
 """The flags for a table's form."""
@@ -57,8 +56,7 @@ flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result"
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 require_flags("model_dir", "input")
 define_config_flags(Columns, only=TABLE, default=Columns())
-define_checkpoint_flag()
-define_precision_flags()
+define_model_flags("checkpoint", "dtype", "quantize")
 define_reach_flags()
 
 
@@ -83,8 +81,7 @@ def check():
         raise InputError(f"--output={FLAGS.output} would hold JSON lines: give a name that ends in .jsonl")
 
 
-def main(argv):
-    del argv
+def main(_):
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
     from txl_tf.data.unknown import unknown_note, unknown_share

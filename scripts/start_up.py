@@ -1,20 +1,11 @@
 """The first seconds of a command, while TensorFlow loads: Ctrl-C, garbage collection, imports, output.
 
-Imported first of all.
+Imported first of all. From this import on Ctrl-C ends the command at once, with one line, and `sys.stderr` is for the
+command's own lines; `terminal.divert_libraries` keeps libraries' messages apart from them.
 
-Python answers Ctrl-C with a traceback, and TensorFlow's import can swallow it. From this import on Ctrl-C ends the
-command at once, with one line. From here on, too, `sys.stderr` is for the command's own lines;
-`terminal.divert_libraries` keeps libraries' messages apart from them.
-
-Keras runs as this project was tested: on TensorFlow, whatever KERAS_BACKEND and the user's keras.json say.
-
-Python's garbage collector looks for unused objects after every few hundred new ones. TensorFlow makes millions of
-objects while it loads and traces a model, which makes this slow. So the collector runs less often, and not at the end
-of the command (lab/start_up.md).
-
-TensorFlow and Keras import some packages if they find them, such as matplotlib, jax, scikit-learn and SciPy, for
-functions that no command uses. They are slow to load. So while these two load, such packages are not found; later
-imports find them.
+Keras runs on TensorFlow, whatever KERAS_BACKEND and the user's keras.json say. The garbage collector runs less often,
+and not at the end of the command (evidence/lab/start_up.md). While TensorFlow and Keras load, they do not find some
+slow packages, which they would import for functions that no command uses.
 """
 
 import atexit

@@ -58,14 +58,11 @@ def no_run():
     return InputError(f"{FLAGS.model_dir} has no config.json, so there is no run to continue: give --preset")
 
 
-def main(argv):
-    del argv
+def main(_):
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.inference.causal.text_sampler import TextSampler
-    from txl_tf.inference.evaluate import Evaluator
-    from txl_tf.training.drift import extended
+    from txl_tf.trainer import run as run_training
     from txl_tf.training.interruption import TrainingStoppedError
-    from txl_tf.training.loop import train
+    from txl_tf.training.same_run import extended
 
     # First: with several workers or a TPU no TensorFlow operation may run before it.
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
@@ -75,20 +72,8 @@ def main(argv):
         end, steps = config.train.extended_at[-1], config.train.train_steps
         print(f"extended: from step {end:,} on the learning rate is that of a run of {steps:,} steps", flush=True)
 
-    def evaluator(model):
-        evaluator = Evaluator(config, model, corpus, "valid", strategy, tokens=config.train.eval_tokens)
-        if evaluator.part:
-            print(evaluator.part, flush=True)
-        return evaluator
-
-    def sampler(model):
-        if not (families.family_of(config).generates and model.attention.cacheable):
-            return None
-        _, reach = config.for_evaluation()
-        return TextSampler(model, corpus, reach, jit_compile=config.train.jit_compile)
-
     try:
-        train(config, corpus, FLAGS.model_dir, strategy, evaluator if "valid" in corpus.splits else None, sampler)
+        run_training(config, corpus, FLAGS.model_dir, strategy)
     except TrainingStoppedError as stopped:
         print(stopped)
         return stopped.exit_status
@@ -100,7 +85,7 @@ def begin():
 
     corpus = load_corpus(FLAGS.data_dir)
     config = families.presets()[FLAGS.preset].config if FLAGS.preset else settings_of(FLAGS.settings_from)
-    return families.task_of(config).fit_to_corpus(config, corpus, given_settings(config)), corpus
+    return families.task_of(config, families.Pretraining).fit_to_corpus(config, corpus, given_settings(config)), corpus
 
 
 def begun():
@@ -110,7 +95,7 @@ def begun():
     config = read_config(FLAGS.model_dir)
     if config is None:
         raise no_run()
-    families.task_of(config)
+    families.task_of(config, families.Pretraining)
     return config.replace(**given_settings(config)), corpus_of_run(FLAGS.model_dir, FLAGS.data_dir)
 
 

@@ -1,8 +1,8 @@
 r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: an example to start from.
 
-    pip install tensorflow tensorflow-text -r serving/requirements.txt
-    python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
-    python -m serving --export_dir=exports/demo --port=8080
+    pip install '.[serve]'    # without txl_tf: pip install tensorflow tensorflow-text -r serving/requirements.txt
+    txl export_savedmodel --model_dir=runs/demo --export_dir=exports/demo
+    txl serve --export_dir=exports/demo --port=8080    # or python -m serving
 
 http://localhost:8080/ is a page to play on. For programs:
 
@@ -82,6 +82,10 @@ def main():
 
         log_json_lines()
         serve(Service(args.export_dir, limits, model_name=args.model_name), sockets, access)
+    except ModuleNotFoundError as error:
+        if error.name not in ("aiohttp", "prometheus_client", "tensorflow_text"):
+            raise
+        sys.exit(f"error: the server needs the package {error.name}: run python -m pip install 'txl_tf[serve]'")
     except StartError as error:
         sys.exit(f"error: {error}")
 
@@ -94,6 +98,13 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (--help lists the flags)\n")
 
 
+def model_name(value):
+    """A name that can stand in an address."""
+    if not value or set(value) & set("/:"):
+        raise argparse.ArgumentTypeError(f"{value!r} must be a name without / and :")
+    return text(value)
+
+
 def parse_arguments():
     """The flags."""
     parser = OneLineParser(
@@ -102,7 +113,7 @@ def parse_arguments():
     parser.add_argument("--export_dir", required=True, type=text, help="what scripts/export_savedmodel.py wrote")
     parser.add_argument(
         "--model_name",
-        type=text,
+        type=model_name,
         help="in /v1/models/NAME and in OpenAI's protocol [the folder's name; if that is a version, such as 1, the "
         "name of the folder above it]",
     )

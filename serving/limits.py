@@ -35,6 +35,8 @@ class Limits:
         wait_seconds: a request that cannot begin within this time is refused.
         slice_seconds: a text is read or continued for about this time, and at most about four times this time, before
             others have their turn.
+        ready_seconds: programs that are not compiled this long after each route has run are compiled later, between
+            requests.
         stop_seconds: after a signal, requests may finish within this time; then they are cut.
     """
 
@@ -59,6 +61,7 @@ class Limits:
     send_seconds: float = 20.0
     wait_seconds: float = 30.0
     slice_seconds: float = 0.25
+    ready_seconds: float = 30.0
     stop_seconds: float = 3.0
 
     def __post_init__(self):

@@ -23,7 +23,6 @@ REASONS = {
     415: "an encoding that is not accepted",
     CLIENT_GONE: "the client is gone",
     500: "the server failed",
-    503: "busy, or stopping",
 }
 """The log's words for a status. They never show what was sent, which can be private."""
 
@@ -38,6 +37,7 @@ class Record:
         begun: the time at which it began, time.monotonic().
         tokens: the tokens read or made for it, if the model tells.
         failed: whether its answer began and then broke off.
+        refused: why the server cannot answer it now, status 503.
     """
 
     route: str
@@ -45,6 +45,7 @@ class Record:
     begun: float = dataclasses.field(default_factory=time.monotonic)
     tokens: int = 0
     failed: bool = False
+    refused: str | None = None
 
 
 class Metrics:
@@ -91,7 +92,7 @@ class Metrics:
         self._bytes.labels(record.route).inc(size)
         line = {"method": record.method, "route": record.route, "status": status, "seconds": round(seconds, 4)}
         line |= {"tokens": record.tokens, "bytes": size}
-        reason = "the answer broke off" if record.failed else REASONS.get(status)
+        reason = "the answer broke off" if record.failed else record.refused or REASONS.get(status)
         LOGGER.info(line | ({"error": reason} if reason else {}))
 
     def text(self):

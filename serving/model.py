@@ -90,6 +90,8 @@ KINDS = {
     ),
 }
 """The kinds, each by a signature that no earlier kind has."""
+MOST_WORDS = 1 << 15
+"""The most words "a" in a text with which the server tries its model."""
 OTHER = Kind("a SavedModel", (), {})
 """One of another program, or of a task that has no route: its signatures are asked as TensorFlow Serving's."""
 
@@ -119,6 +121,8 @@ class ServedModel:
         created: when it was written, in seconds since 1970.
         definitions: the SignatureDefs in its file, by name.
         step: of its weights; None: the export does not say.
+        page: what the page needs and model.json has: whether it learned from pairs, its threshold, examples.
+        words: how many words "a" need each length of rows for which the model is traced; (): the export does not say.
         title: kind, name and step, in words.
         routes: the routes of its kind that it can answer.
         continues: whether it can continue texts.
@@ -146,10 +150,8 @@ class ServedModel:
             self.kind, self.definitions = kind_of(self.signatures), read_definitions(export_dir)
             *_, above, folder = ("", *os.path.abspath(export_dir).split(os.sep))
             self.version = folder if folder.isascii() and folder.isdigit() else "1"
-            self.name, self.step = (
-                one_line(name or (above if folder == self.version else folder)),
-                read_step(export_dir),
-            )
+            self.name = one_line(name or (above if folder == self.version else folder))
+            self.step, self.words, self.page = read_about(export_dir)
             self.created = int(tf.io.gfile.stat(tf.io.gfile.join(export_dir, "saved_model.pb")).mtime_nsec // 1e9)
             self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
             self.continues = "write" in self.signatures
@@ -245,19 +247,45 @@ def read_definitions(export_dir):
     return dict(saved.meta_graphs[0].signature_def)
 
 
-def read_step(export_dir):
-    """The step of the weights, which the export wrote into model.json; None for an older export."""
+def read_about(export_dir):
+    """`ServedModel.step`, `words` and `page`, which the export wrote into model.json.
+
+    (None, (), {}) for an older export.
+    """
     path = tf.io.gfile.join(export_dir, "model.json")
     if not tf.io.gfile.exists(path):
-        return None
+        return None, (), {}
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            step = json.loads(file.read())["step"]
-    except (ValueError, RecursionError, KeyError, TypeError):
+            about = json.loads(file.read())
+        step, words = about["step"], about.get("words", [])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise StartError("its model.json is damaged: export the model again, or delete it") from None
     if type(step) is not int or step < 0:
         raise StartError("the step in its model.json is not a number of updates: export the model again, or delete it")
-    return step
+    if not isinstance(words, list) or not all(type(count) is int and 0 <= count < MOST_WORDS for count in words):
+        raise StartError("words in its model.json are not numbers of words: export the model again, or delete it")
+    page = {name: about[name] for name in _PAGE if name in about}
+    for name, value in page.items():
+        if not _PAGE[name](value):
+            raise StartError(f"{name} in its model.json is damaged: export the model again, or delete it")
+    return step, tuple(words), page
+
+
+def _is_example(value):
+    """Whether a value is an example: texts, or lists of texts, by the names of fields."""
+    parts = [part for one in value.values() for part in (one if isinstance(one, list) else [one])] if value else [None]
+    return all(isinstance(part, str) for part in parts)
+
+
+_PAGE = {
+    "pairs": lambda value: isinstance(value, bool),
+    "threshold": lambda value: type(value) in (int, float) and 0 <= value <= 1,
+    "examples": lambda value: (
+        isinstance(value, list) and all(isinstance(one, dict) and _is_example(one) for one in value)
+    ),
+}
+"""The facts for the page in model.json, and whether a value is one."""
 
 
 def read_settings(export_dir):

@@ -135,6 +135,8 @@ class Routes:
         except Exception:
             LOGGER.exception("a request failed")
             error = RequestError(500, FAILED)
+        if error.status == 503:
+            request[RECORD].refused = str(error)
         body = error_body(request.path, error)
         response = web.json_response(body, status=error.status, headers=error.headers)
         if self._service.stopping or not request.content.is_eof():
@@ -248,6 +250,7 @@ class Routes:
             "segment": model.segment,
             "max_tokens": self._limits.max_tokens,
             **({"note": model.kind.note} if model.continues and model.kind.note else {}),
+            **model.page,
         }
 
     async def _live(self, request):
@@ -255,9 +258,11 @@ class Routes:
         return web.json_response({"live": True})
 
     async def _ready(self, request):
-        del request
-        is_ready = self._service.ready and not self._service.stopping
-        return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
+        service = self._service
+        if service.ready and not service.stopping:
+            return web.json_response({"ready": True})
+        request[RECORD].refused = reason = str(stopping()) if service.stopping else service.progress
+        return web.json_response({"ready": False, "error": reason}, status=503)
 
     async def _metrics(self, request):
         del request

@@ -64,9 +64,19 @@ class Running:
         return _Connection(self._service, server, asyncio.get_running_loop(), self._connection)
 
     async def warm_up(self):
-        """Runs the programs of all routes once."""
-        try:
+        """Runs the programs of all routes once; returns when requests need not wait for them."""
+        with self._logged():
             await self._service.warm_up()
+
+    async def warm_up_later(self):
+        """Runs those that are left, between requests."""
+        with self._logged():
+            await self._service.warm_up_later()
+
+    @contextlib.contextmanager
+    def _logged(self):
+        try:
+            yield
         except Exception:
             if not self._service.stopping:
                 LOGGER.exception("the model could not be warmed up")
@@ -159,6 +169,7 @@ async def _serve(service, sockets, access):
     await asyncio.wait([warm, told], return_when=asyncio.FIRST_COMPLETED)
     if service.ready and not stopped.is_set():
         print(f"serving {service.model.title} at {addresses}: {routes}", flush=True)
+        warm = asyncio.create_task(running.warm_up_later())
     await told
     LOGGER.info({"message": "stopping"})
     await running.stop()

@@ -1,9 +1,12 @@
 """A model, ready to answer requests."""
 
+import asyncio
+import collections
 import time
 
 from serving.answers.catalogue import Catalogue
 from serving.answers.completions import Completions
+from serving.answers.first_calls import each_length, each_route
 from serving.answers.generation import Generation
 from serving.answers.predict import Predict
 from serving.answers.sessions import Sessions
@@ -12,7 +15,13 @@ from serving.answers.tokens import Embeddings, Tokens
 from serving.limits import Limits
 from serving.metrics import Metrics, Record
 from serving.model import ServedModel
+from serving.terminal import LOGGER
 from serving.turns import Admission, Turns
+
+LOG_SECONDS = 5.0
+"""A line in the log says how far the server is, as often as this."""
+IDLE_SECONDS = 0.05
+"""How often a program that can wait looks whether there are requests."""
 
 
 class Service:
@@ -54,14 +63,42 @@ class Service:
         self.completions = Completions(model, turns, self.admission, limits, cached, catalogue, self.generation)
         self.embeddings = Embeddings(self.texts, limits, catalogue)
         self.tokens = Tokens(model, turns, limits, catalogue)
+        continuing = [self.generation.warm_up, self._open_a_session] if model.continues else []
+        lengths = each_length(model, self.texts, batch)
+        self._left = collections.deque([*continuing, *each_route(model, self.texts), *lengths])
+        self._programs, self._can_wait, self._told = len(self._left), len(lengths), time.monotonic()
+
+    @property
+    def progress(self):
+        """How far it is, in words."""
+        return f"getting ready, {self._programs - len(self._left)} of {self._programs}"
 
     async def warm_up(self):
-        """Runs each route's programs once, so that no request waits for compilation; then the service is ready."""
-        if self.model.continues:
-            await self.generation.warm_up()
-            await self._open_a_session()
-        await self.texts.warm_up()
+        """Runs the programs of all routes, so that no request waits for compilation; then the service is ready.
+
+        Each route runs once. Those that have programs for several lengths and numbers of texts then run these, but not
+        longer than `limits.ready_seconds`: `warm_up_later` does the rest.
+        """
+        while len(self._left) > self._can_wait:
+            await self._run_next()
+        end = time.monotonic() + self.limits.ready_seconds
+        while self._left and time.monotonic() < end:
+            await self._run_next()
         self.ready = True
+
+    async def warm_up_later(self):
+        """Runs the programs that are left, while there are no requests."""
+        while self._left:
+            while self.admission.inside:
+                await asyncio.sleep(IDLE_SECONDS)
+            await self._run_next()
+
+    async def _run_next(self):
+        await self._left[0]()
+        self._left.popleft()
+        if time.monotonic() > self._told + LOG_SECONDS:
+            self._told = time.monotonic()
+            LOGGER.info({"message": self.progress})
 
     async def _open_a_session(self):
         record = Record("/sessions", "POST")

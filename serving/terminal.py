@@ -1,4 +1,4 @@
-"""Only a process's own lines reach the terminal. Commands outside serving/ use this module, too.
+"""Only a process's own lines reach the terminal. Commands outside serving/ also use this module.
 
 The C++ libraries of TensorFlow and SentencePiece write to file descriptor 2, some of them before any log level
 applies, others when the first graph runs. So `sys.stderr`, to which Python writes, becomes a copy of that descriptor,

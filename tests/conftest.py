@@ -101,8 +101,8 @@ def byte_model():
 @pytest.fixture(scope="session")
 def byte_export(byte_model, tmp_path_factory):
     """The folder of its SavedModel, not compiled by XLA: that would take seconds for every number of texts."""
-    from txl_tf.inference.causal.generator import Generator
     from txl_tf.inference.causal.served_causal import ServedCausal
+    from txl_tf.inference.generation.generator import Generator
 
     export_dir = str(tmp_path_factory.mktemp("exported") / "model")
     generator = Generator(byte_model.model, byte_model.generator.decoder.reach, jit_compile=False)

@@ -171,9 +171,7 @@ def test_without_scikit_learn_one_line_names_the_command():
     code = "import sys; sys.modules['sklearn'] = None; import txl_tf.sklearn"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert (
-        "scikit-learn is missing: run python -m pip install -r requirements-sklearn.txt" in done.stderr.splitlines()[-1]
-    )
+    assert "scikit-learn is missing: run python -m pip install 'txl_tf[sklearn]'" in done.stderr.splitlines()[-1]
 
 
 FOR_OTHER_REASONS = {}

@@ -3,6 +3,8 @@
 This module exports the Python API, which users may rely on. Everything else is internal and may change.
 
 load, Model                                a trained model, and all it can do as methods
+prepare, train                             text to a corpus, and a corpus to a trained model_dir
+BatchPredictor                             a model for tables that Ray, Spark or Beam reads in batches
 Finetuner                                  fine-tunes a pretrained XLNet
 LanguageModel, FillIn, Encoder, Predictor  used by the methods of a Model; can do more, such as streams, beam search
 TransformerXL, TransformerXLConfig         the Keras model, and its settings
@@ -31,8 +33,10 @@ from txl_tf.quiet import quiet
 
 if TYPE_CHECKING:
     from txl_tf.api import Model, load
+    from txl_tf.batch_predictor import BatchPredictor
     from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
     from txl_tf.data.manifest import load_corpus
+    from txl_tf.data.prepare import prepare
     from txl_tf.errors import InputError
     from txl_tf.finetuner import Finetuner
     from txl_tf.inference.causal.language_model import LanguageModel
@@ -49,12 +53,14 @@ if TYPE_CHECKING:
     from txl_tf.models.xlnet.config import XLNetConfig
     from txl_tf.models.xlnet.model import XLNet
     from txl_tf.settings.run import DataConfig
+    from txl_tf.trainer import train
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
+    "BatchPredictor",
     "DataConfig",
     "DecoderLayer",
     "Encoder",
@@ -75,12 +81,16 @@ __all__ = [
     "XLNetConfig",
     "load",
     "load_corpus",
+    "prepare",
+    "train",
 ]
 
 _HOMES = {
     "api": ("Model", "load"),
+    "batch_predictor": ("BatchPredictor",),
     "data.lanes": ("EvaluationLanes", "TrainingLanes"),
     "data.manifest": ("load_corpus",),
+    "data.prepare": ("prepare",),
     "errors": ("InputError",),
     "finetuner": ("Finetuner",),
     "inference.xlnet.encoder": ("Encoder",),
@@ -97,6 +107,7 @@ _HOMES = {
     "models.xlnet.config": ("XLNetConfig",),
     "models.xlnet.model": ("XLNet",),
     "settings.run": ("DataConfig",),
+    "trainer": ("train",),
 }
 """The modules of exported names."""
 

@@ -5,7 +5,7 @@ Examples:
     >>> model = txl_tf.load("runs/enwik8")
     >>> model.generate("The history of ", max_tokens=200, temperature=0.8)
 
-`Use.abilities` in a family's registration lists the methods of its models; other methods raise InputError.
+`Task.abilities` in a family's registration lists the methods of its models; other methods raise InputError.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def load(
 
     Args:
         model_dir: a directory that training, fine-tuning or an import wrote; local or gs://. Or a published model,
-            which is fetched and imported on first use: its name in Hugging Face's Hub, such as xlnet/xlnet-base-cased
-            or OWNER/NAME@REVISION, a local folder from there, or the official zip.
+            which is fetched and imported on first use. It is a name in Hugging Face's Hub, such as
+            xlnet/xlnet-base-cased or OWNER/NAME@REVISION, a local folder from there, or the official zip.
         checkpoint: "latest", or "best" by the evaluations during training. None: the latest, but for a fine-tuned model
             that was evaluated the best.
         weights: "last", or "average" over steps; None: the average if there is one.
@@ -74,7 +74,7 @@ def load(
             output channel. A CPU then generates up to four texts faster. None: they are not rounded.
         progress: whether longer work shows a progress bar on standard error.
         settings: of evaluation, in place of those in the model's config.json; for a Transformer-XL mem_len, clamp_len,
-            same_length, batch_size and tgt_len. Generation and scores use them, too.
+            same_length, batch_size and tgt_len. Generation and scores also use them.
 
     Raises:
         InputError: there is no trained model, it cannot be fetched or read, or a setting is unknown or out of range.
@@ -109,7 +109,7 @@ class Model:
     def __init__(self, trained: TrainedModel, jit_compile: bool | None = None, progress: bool = True):
         self.trained = trained
         self._jit_compile, self._progress = jit_compile, progress
-        self._use = families.family_of(trained.config).tasks[trained.config.task]
+        self._task = families.task_of(trained.config)
         self._tools: dict[str | None, Any] = {}
 
     @property
@@ -130,7 +130,7 @@ class Model:
     @property
     def abilities(self) -> tuple[str, ...]:
         """The names of the methods that this model has."""
-        return self._use.methods
+        return self._task.methods
 
     def __repr__(self) -> str:
         title = families.family_of(self.config).title
@@ -139,12 +139,12 @@ class Model:
 
     @typing.overload
     def generate(
-        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: Any
     ) -> str: ...
 
     @typing.overload
     def generate(
-        self, prompts: Texts, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+        self, prompts: Texts, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: Any
     ) -> list[str]: ...
 
     def generate(
@@ -154,7 +154,7 @@ class Model:
         *,
         seed: int = 0,
         stop: Sequence[str] = (),
-        **sampling: float,
+        **sampling: Any,
     ) -> str | list[str]:
         """Continues a prompt, or each of several. An XLNet does so, too, but is not trained for it.
 
@@ -164,6 +164,9 @@ class Model:
             seed: a continuation depends only on its seed, its prompt and the settings. Equal prompts have seed,
                 seed + 1, seed + 2, ..
             stop: strings; a continuation ends before the first of them.
+            logits_processor: f(log_prob, texts), in TensorFlow operations, returns log-probabilities. log_prob is
+                float32 [B, V], before temperature and the other settings. texts is int32 [B, L], the tokens of the
+                prompts and of the continuations so far; -1 where there is no token yet.
             sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.causal.sampling_settings`.
 
         Returns:
@@ -265,6 +268,7 @@ class Model:
         columns: Columns | Mapping[str, Any] | None = None,
         *,
         threshold: float | None = None,
+        unsure_below: float | None = None,
     ) -> Any:
         """Predicts for one input, or for each of a list of inputs, with a fine-tuned model.
 
@@ -275,15 +279,17 @@ class Model:
             inputs: an input, a list of them, a column (a Series or an array), or a DataFrame.
             columns: of a DataFrame, by name: {"text": "message"}; None: those of the training table.
             threshold: for several labels, the least probability of a label that is given; None: the best on dev.
+            unsure_below: adds unsure: whether the prediction's probability is below this number.
 
         Raises:
             InputError: the model is not fine-tuned, or an input is not what its task needs.
         """
+        options = {"threshold": threshold, "unsure_below": unsure_below}
         if not is_frame(inputs):
             if columns is not None:
                 raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
-            return self._predicted("predict", inputs, threshold=threshold)
-        found = self._of_table("predict", inputs, columns, False, threshold=threshold)
+            return self._predicted("predict", inputs, **options)
+        found = self._of_table("predict", inputs, columns, False, **options)
         rows = zip(found.rows, found.predictions, strict=True)
         return with_predictions(inputs, {row.line: as_columns(prediction) for row, prediction in rows})
 
@@ -318,7 +324,7 @@ class Model:
             InputError: the model cannot be evaluated, or the data cannot be read or is not for this model.
         """
         about = {"step": self.trained.step, "weights": self.trained.weights}
-        if isinstance(self._use, families.FineTuning):
+        if isinstance(self._task, families.FineTuning):
             if split is not None:
                 raise InputError(
                     f"split={split!r} names a part of a corpus, and this model is evaluated on a file: omit it"
@@ -328,7 +334,7 @@ class Model:
                 print(found.doubt, file=sys.stderr)
             result = found.metrics
             return {"loss": result["loss"], **result["metrics"], "examples": result["examples"], **about}
-        if not isinstance(self._use, families.Task):
+        if not isinstance(self._task, families.Pretraining):
             raise unable(self.trained, "evaluate")
         if columns is not None:
             raise InputError("columns are for tables of labelled examples, and this model is evaluated on a corpus")
@@ -367,8 +373,8 @@ class Model:
         return found
 
     def _tool(self, ability: str) -> Any:
-        """The object behind an ability of this model: see `Use.abilities`."""
-        named = self._use.abilities.get(ability)
+        """The object behind an ability of this model: see `Task.abilities`."""
+        named = self._task.abilities.get(ability)
         if named not in self._tools:  # one object for all abilities of its class
             self._tools[named] = tool_for(self.trained, ability, self._jit_compile)
         return self._tools[named]

@@ -31,17 +31,18 @@ def one_line(error: BaseException | str) -> str:
 
 
 class FaultsError(InputError):
-    """Several faults of one file, each in one line.
+    """Several faults of one file, each in one line. The message has a line with their number, and then the faults.
 
     Attributes:
-        faults: the lines to show before the message: the first SHOWN_FAULTS, and how many more there are.
+        summary: the first line.
+        faults: the other lines: the first SHOWN_FAULTS, and how many more there are.
     """
 
     def __init__(self, where: str, faults: Sequence[str]):
-        super().__init__(f"{len(faults):,} faults in {where}")
         more = len(faults) - SHOWN_FAULTS
+        self.summary = f"{len(faults):,} faults in {where}"
         self.faults = [*faults[:SHOWN_FAULTS], *([f"and {more:,} more"] if more > 0 else [])]
-        self.__notes__ = list(self.faults)  # which Python shows below an error's message, from 3.11 on
+        super().__init__("\n".join([f"{self.summary}:", *self.faults]))
 
 
 SHOWN_FAULTS = 10

@@ -27,7 +27,7 @@ from txl_tf.errors import InputError
 from txl_tf.families import require_generation
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.language_model import LanguageModel
-from txl_tf.inference.causal.part_scorer import PartScorer, Reading, batches
+from txl_tf.inference.causal.part_scorer import Part, PartScorer, batches
 from txl_tf.inference.causal.served_causal import ServedCausal
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import read_json
@@ -101,7 +101,7 @@ class HarnessModel(LM):
         return f"txl_tf {self.about['pretrained']}"
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the harness writes beside its results."""
+        """The values that the harness writes beside its results."""
         counted = {} if self._scorer.unknown < 0 else {"unknown_tokens": self.unknown}
         return self.about | {"scored_tokens": self.scored} | counted
 
@@ -206,7 +206,7 @@ class HarnessModel(LM):
         values = self._settings | settings | ({} if sampled else {"temperature": 0})
         return stop, most, {name: tf.constant(type(self._settings[name])(value)) for name, value in values.items()}
 
-    def _reading(self, ids: np.ndarray, first: int) -> Reading:
+    def _reading(self, ids: np.ndarray, first: int) -> Part:
         """The reading of a text whose tokens from `first` on are scored, and counted."""
         self.scored += len(ids) - first
         self.unknown += int(np.count_nonzero(ids[first:] == self._scorer.unknown))

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 Progress = Callable[[int, int], None]
 """A function to call with the work done, and all work."""
 
-_LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}"
+_LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_noinv_fmt}, {remaining} left{postfix}"
 
 
 class _Lines:
@@ -61,9 +61,27 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
         miniters=1,
         unit_scale=total >= 10_000,
         ascii=".#",
-        bar_format=_LOOK if unit else _LOOK.replace("{rate_fmt}, ", ""),
+        bar_format=_LOOK if unit else _LOOK.replace("{rate_noinv_fmt}, ", ""),
         dynamic_ncols=terminal,
     )
+
+
+@contextlib.contextmanager
+def every(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, a thread calls tell() again and again, with a pause of `seconds` before each call."""
+    ended = threading.Event()
+
+    def telling() -> None:
+        while not ended.wait(seconds):
+            tell()
+
+    thread = threading.Thread(target=telling, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ Examples:
     >>> clf.predict(["A fine film."]), clf.predict_proba(["A fine film."])
 
 X is a list, an array or a Series of texts; or two columns for pairs of texts: a list of pairs, an array [n, 2] or a
-DataFrame. This module imports scikit-learn: requirements-sklearn.txt.
+DataFrame. This module imports scikit-learn, the extra `sklearn`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ try:
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, column_or_1d
 except ModuleNotFoundError:
-    raise ImportError("scikit-learn is missing: run python -m pip install -r requirements-sklearn.txt") from None
+    raise ImportError("scikit-learn is missing: run python -m pip install 'txl_tf[sklearn]'") from None
 
+from txl_tf import families
 from txl_tf.api import load
 from txl_tf.data.tables.frames import table_of
 from txl_tf.finetuner import Finetuner
@@ -50,7 +51,7 @@ _GROUPS = {  # the parameters that are settings of a run
 
 
 class XLNetEstimator(BaseEstimator):
-    """What both estimators share.
+    """The parts that both estimators share.
 
     A fitted one has model_, a `txl_tf.Model`, and its model_dir in a temporary folder, whose bytes a pickle holds.
 
@@ -153,9 +154,8 @@ class XLNetEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        files = {"files": self._files()} if state.pop("model_", None) else {}
         state.pop("_folder", None)
-        return state | files
+        return state | {"files": self._files()} if state.pop("model_", None) else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         files = state.pop("files", None)
@@ -220,7 +220,7 @@ class XLNetClassifier(ClassifierMixin, XLNetEstimator):
     @property
     def _several(self) -> bool:
         check_is_fitted(self, "model_")
-        return self.model_.config.task == "multi_label"
+        return not families.task_of(self.model_.config, families.FineTuning).one_class
 
 
 class XLNetRegressor(RegressorMixin, XLNetEstimator):

@@ -2,7 +2,7 @@
 
 A picture is an SVG that follows the reader's light or dark mode: colours are variables of CSS with two values each. It
 is at most 4.8 inches wide, so that its text is large enough on a phone. `make figures` draws those of this folder;
-`experiments/` and `bench/` draw theirs.
+`evidence/studies/` and `evidence/bench/` draw theirs.
 
 In curves and bars blue is the model as it is here, and grey is other code, the paper or chance. Where memory is
 compared, a dashed line has none.

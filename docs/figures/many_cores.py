@@ -5,7 +5,7 @@ import pathlib
 
 from drawing import FAINT, LIGHT, MEDIUM, STRONG, new_figure, save
 
-TABLE = pathlib.Path(__file__).parents[2] / "tpu" / "many_cores.csv"
+TABLE = pathlib.Path(__file__).parents[2] / "evidence" / "compilers" / "many_cores.csv"
 PARTS = {"weights_gb": ("weights", STRONG), "moments_gb": ("moments", MEDIUM), "rest_gb": ("temporary", LIGHT)}
 GOALS = {"cycles": 45, "memory": 5}
 """At eight cores: millions of cycles, and GB."""

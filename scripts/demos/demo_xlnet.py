@@ -1,7 +1,7 @@
 """Runs all of XLNet in a few minutes: pretraining, blanks, fine-tuning, a SavedModel, a server. For `make demo-xlnet`.
 
 Every step is a command, printed before it runs. The corpus is Python's standard library. The model is then fine-tuned
-to tell from 2,000 lines of code whether two neighbouring words of a line were exchanged. The same model without
+to tell from 6,000 lines of code whether two neighbouring words of a line were exchanged. The same model without
 pretraining, and a bag of words, learn from the same lines. Flags that are not the demo's go to scripts/train.py:
 
     make demo-xlnet DEMO_FLAGS="--train_steps=2000"
@@ -20,13 +20,15 @@ import urllib.request
 
 from demo_steps import run
 
-SERVER = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
+ROOT = pathlib.Path(__file__).parents[2]
 BLANKS = (
     "def __init__(____, name, value=None): self.value = value",
     'if name is ____: raise ValueError("name is missing")',
     "self.name = name; self.value = value; return ____.name",
 )
 RATE = "1e-3"
+UPDATES = 600
+"""Updates of fine-tuning. With 300 a run stops in the middle of learning."""
 
 
 def main():
@@ -45,16 +47,16 @@ def main():
         *("train", "--preset=xlnet_demo", f"--data_dir={data}", f"--model_dir={model}"),
         *("--init_std=0.06", "--eval_steps=250", "--eval_tokens=40000", *train_flags),
     )
-    run("describe_model", f"--model_dir={model}")
     blanks = folder / "blanks.txt"
     blanks.write_text("\n".join(BLANKS) + "\n")
-    filled = run("fill", f"--model_dir={model}", f"--text_file={blanks}", "--top=3")
+    filled = run("fill", f"--model_dir={model}", f"--text_file={blanks}", "--top=1", "--mark")
     run("prepare_task", "--task=order", f"--out_dir={task}")
     files = (f"--train={task}/train.jsonl", f"--dev={task}/valid.jsonl", f"--test={task}/test.jsonl")
     compared = run(
         *("transfer", f"--init={model}", "--task=classification", f"--out={folder}/compared", *files),
-        *(f"--rates={RATE}", "--seeds=1", "--finetune_flags=--tgt_len=48 --train_steps=300 --eval_steps=100"),
-        folder="bench",
+        *(f"--rates={RATE}", "--seeds=1", f"--finetune_flags=--tgt_len=48 --train_steps={UPDATES} --eval_steps=100"),
+        folder="evidence/bench",
+        shown=False,
     )
     classifier = folder / "compared" / f"pretrained-{RATE}-1"
     if not export.exists():
@@ -62,6 +64,7 @@ def main():
     example = json.loads((task / "test.jsonl").read_text().splitlines()[0])
     served = serve_once(export, {"texts": [example["text"]]})
 
+    first_filling = filled[0].split("\t")[1]
     curve = [json.loads(line) for line in (model / "evaluations.jsonl").read_text().splitlines()]
     right = {line["weights"]: f"{line['accuracy'][0]:.1%}" for line in map(json.loads, compared)}
     python = sys.executable if os.path.isabs(args.dir) else os.path.relpath(sys.executable)
@@ -70,7 +73,7 @@ def main():
 done in {time.monotonic() - start:.0f} s
   pretraining         {" > ".join(f"{line['loss']:.2f}" for line in curve)} nats per target on valid
   learning curve      {model}/learning_curve.png
-  a blank             {filled[0]}
+  a blank             {first_filling}
   words exchanged?    {", ".join(f"{name} {value}" for name, value in right.items())} right on test
   served              {example["text"]}: {served["labels"][0]}
   data                {data}, {task}
@@ -85,16 +88,21 @@ next:
 
 
 def serve_once(export, request):
-    """The answer of examples/serve.py to a request for /classify."""
+    """The answer of the server to a request for /classify."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = (f"--export_dir={export}", f"--port={port}")
     print(f"\n$ python -m serving {shlex.join(flags)}", flush=True)
-    server = subprocess.Popen([sys.executable, str(SERVER), *flags], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "serving", *flags],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     try:
         if not any("http://" in line for line in server.stdout):  # a line when it is ready
-            sys.exit(f"error: examples/serve.py ended with status {server.wait()}")
+            sys.exit(f"error: the server ended with status {server.wait()}")
         body = json.dumps(request)
         print(f"$ curl localhost:{port}/classify -d {shlex.quote(body)}", flush=True)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/classify", data=body.encode(), timeout=60) as answer:

@@ -1,4 +1,4 @@
-"""What the server says about its model, as TensorFlow Serving and OpenAI's protocol do."""
+"""The facts of the model that a client can ask for, as TensorFlow Serving and OpenAI's protocol give them."""
 
 from google.protobuf import json_format
 

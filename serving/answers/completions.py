@@ -52,7 +52,7 @@ class Wanted:
 
 
 @dataclasses.dataclass
-class Piece:
+class Chunk:
     """A part of a choice: text, its tokens (dicts as from `rated`, with their `text`), and how many were made.
 
     finish: at the end, why: "length" or "stop".
@@ -223,7 +223,7 @@ class Completions:
         return bias
 
     async def _pieces(self, wanted, record, stream):
-        """(number of a choice, Piece) of all choices, a few choices at a time; stream: in small Pieces."""
+        """(number of a choice, Chunk) of all choices, a few choices at a time; stream: in small Chunks."""
         rows = len(wanted.seeds)
         async with self._admission.texts(min(rows, self._rows)):
             for begin in range(0, rows, self._rows):
@@ -249,9 +249,9 @@ class Completions:
         prompt, tokens = wanted.prompts[row], wanted.tokens[row]
         if wanted.echo:
             rates = [] if wanted.top is None else await self._rate_prompt(tokens, wanted.top)
-            yield Piece(prompt.decode("utf-8", "replace"), rates)
+            yield Chunk(prompt.decode("utf-8", "replace"), rates)
         if not wanted.settings["max_tokens"]:
-            yield Piece("", finish="length")
+            yield Chunk("", finish="length")
             return
         is_rated, most = wanted.top is not None, STREAM_TOKENS if stream else MOST_TOKENS
         draft = self._generation.draft(
@@ -291,7 +291,7 @@ class Completions:
         return [sum(end < characters for end in list(ends)[:-1])]
 
     async def _rate_prompt(self, tokens, top):
-        """The tokens of a prompt, int32 [n], as in a Piece; the first one has no log-probability."""
+        """The tokens of a prompt, int32 [n], as in a Chunk; the first one has no log-probability."""
         model, size = self._model, self._model.segment
         length = -(-(len(tokens) - 1) // size) * size
         given, targets = np.zeros(length, np.int32), np.full(length, -1, np.int32)
@@ -337,7 +337,7 @@ class Held:
             self._text += piece
 
     def take(self, final):
-        """The next Piece; final: whether no more is added."""
+        """The next Chunk; final: whether no more is added."""
         places = (self._text.find(one, self.sent) for one in self._stop)
         end = min((place for place in places if place >= 0), default=len(self._text))
         stopped = end < len(self._text) and (final or len(self._text) >= end + self._longest)
@@ -352,7 +352,7 @@ class Held:
             tokens.append(token)
             self._tokens.popleft()
         text, self.sent = self._text[self.sent : limit], limit
-        return Piece(text, tokens, finish="stop" if stopped else "length" if final else None)
+        return Chunk(text, tokens, finish="stop" if stopped else "length" if final else None)
 
 
 def _given(request):

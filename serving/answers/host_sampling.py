@@ -60,7 +60,7 @@ def _limited(logits, kept):
 
 
 def _largest(numbers, weights, target):
-    """The largest numbers whose weights together reach a target: as few as possible, but with all that are equal."""
+    """The largest numbers whose weights together reach a target: as few as possible, but with all equal ones."""
     order = np.argsort(-numbers, kind="stable")
     reached = np.flatnonzero(np.cumsum(weights[order]) >= np.float32(target))
     return numbers >= numbers[order[reached[0]]] if len(reached) else np.ones(numbers.shape, bool)

@@ -19,6 +19,10 @@ class Pace:
     def __getitem__(self, key):
         return self._units[key]
 
+    def forget(self):
+        """Begins anew: what it learned were compilations."""
+        self._units.clear()
+
     def learn(self, key, units, seconds):
         """Learns from the seconds of a call for some units."""
         if seconds > 4 * self._seconds:

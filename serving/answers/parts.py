@@ -86,6 +86,9 @@ class Parts:
         turns: its Turns.
         limits: a Limits.
         rows: texts in one call.
+
+    Attributes:
+        paces: the Paces of its calls.
     """
 
     def __init__(self, model, turns, limits, rows):
@@ -93,6 +96,7 @@ class Parts:
         self._steps = Pace(limits.slice_seconds, first=1, most=64)
         self._tokens = Pace(limits.slice_seconds, first=SCORED_AT_ONCE, most=1024)
         self._windows = Pace(limits.slice_seconds, first=4, most=64)
+        self.paces = (self._steps, self._tokens, self._windows)
 
     async def fill(self, texts, settings):
         """The outputs `FILLED` for texts, a list of rows by name; settings: the other inputs of `fill`."""

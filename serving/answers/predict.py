@@ -129,7 +129,7 @@ class Predict:
         return arrays, any(is_flat for _, is_flat in read.values())
 
     def _own(self, name):
-        """What computes a signature in the parts in which its route does, since one row can take long; else None."""
+        """The function for a signature whose rows take long, in parts as its route does; None for other signatures."""
         kind = self._model.kind
         if kind is KINDS["answer"] and name in ("answer", "serving_default"):
             return self._answer

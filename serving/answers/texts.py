@@ -4,7 +4,6 @@ The texts of a request are computed a few at a time, together with other request
 on a single text that can take long is done in parts. Other texts change a text's results by rounding at most.
 """
 
-import contextlib
 import functools
 import time
 
@@ -18,7 +17,6 @@ from serving.answers.parts import Parts
 from serving.answers.pieces import Writer, check_top, rated
 from serving.answers.reading import read_segments
 from serving.errors import RequestError, older_export
-from serving.metrics import Record
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
 MAX_OPTIONS, MAX_CANDIDATE = 16, 64
@@ -40,6 +38,7 @@ class Texts:
 
     Attributes:
         parts: a Parts.
+        paces: the Paces of its calls.
     """
 
     def __init__(self, model, turns, limits, rows):
@@ -47,6 +46,7 @@ class Texts:
         self._reads_any_length = "encode" in model.kind.inputs  # a Transformer-XL
         self.parts = Parts(model, turns, limits, rows)
         self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
+        self.paces = (self._pace, *self.parts.paces)
 
     async def score(self, request, record):
         """Log-probabilities of request["texts"].
@@ -283,31 +283,6 @@ class Texts:
             "words": _places(found, dict(zip(words, ("tag", "probability", "begin", "end"), strict=True))),
             "entities": _places(found, dict(zip(entities, ("label", "begin", "end"), strict=True))),
         }
-
-    async def warm_up(self):
-        """Computes a text for every route and its options, so that the first requests need not wait for compilation."""
-        model, pairs = self._model, {"texts": ["a"], "second": ["b"]}
-        scored = [{}, *([{"pieces": True}] if model.pieces else [])]
-        if self._reads_any_length:
-            scored += [*([{"top": 1}] if model.rates else []), *([{"memory": False}] if model.segment else [])]
-        orders = ("left_to_right", "right_to_left", "confident")
-        ranked = {"texts": ["a ____"], "candidates": ["a"]}
-        sent = {
-            "/score": (self.score, [{"texts": ["a"]} | way for way in scored]),
-            "/fill": (self.fill, [*({"texts": ["a ____"], "order": order} for order in orders), ranked]),
-            "/encode": (self.encode, [pairs, pairs | {"per_token": True}]),
-            "/classify": (self.classify, [pairs]),
-            "/label": (self.label, [pairs]),
-            "/regress": (self.regress, [pairs]),
-            "/choose": (self.choose, [{"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}]),
-            "/tag": (self.tag, [{"texts": ["a"]}]),
-            "/answer": (self.answer, [{"questions": ["a"], "contexts": ["a"]}]),
-        }
-        for route in (route for route in model.routes if route in sent):
-            answer, requests = sent[route]
-            for request in requests:
-                with contextlib.suppress(RequestError):  # such as of a model without pairs
-                    await answer(request, Record(route, "POST"))
 
     def _strings(self, request, name):
         return fields.strings(request, name, self._limits)

@@ -51,7 +51,7 @@ class Tokens:
         return {"prompt": text.decode("utf-8", "replace")}
 
     async def info(self):
-        """What clients ask of a tokenizer. The token that ends a line, or a document, is the one that begins a text."""
+        """A tokenizer's facts for clients. The token that ends a line, or a document, also begins a text."""
         start, name = await self._turns.run(self._start, None)
         text = label(name)
         return {

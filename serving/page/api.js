@@ -1,5 +1,8 @@
 // Requests to the server. What goes wrong is an Error whose message is shown as it is.
 
+/** The requests that were answered, for `showRequests`, which empties the list: route, body, and whether with a token. */
+export const sent = [];
+
 const TOKEN = "token"; // where the tab keeps it
 const LOST = "The server does not answer. Is it still running?";
 const LOCKED = "The server answers only those who have its token. Load the page again to give it.";
@@ -35,9 +38,12 @@ async function send(route, body, signal) {
   const answer = await fetch(route, { ...post, headers, signal }).catch((error) => {
     throw error.name === "AbortError" ? error : new Error(LOST);
   });
-  if (answer.ok) return answer;
+  if (answer.ok) {
+    if (body !== undefined) sent.push({ route, body, locked: Boolean(token) });
+    return answer;
+  }
   if (answer.status === 401) {
-    const given = prompt(token ? "The server does not know this token. Its token:" : "The server's token:")?.trim();
+    const given = await askForToken(token ? "The server does not know this token." : "");
     if (!given) throw new Error(LOCKED);
     sessionStorage.setItem(TOKEN, given.replace(/[^!-~]/g, "?")); // a header holds no other characters, nor does a token
     return send(route, body, signal);
@@ -50,4 +56,20 @@ async function send(route, body, signal) {
 /** A reason of the server as a sentence. It may begin with the name of a field, which stays as it is. */
 function inWords(reason) {
   return /[.!?]$/.test(reason) ? reason : `${reason}.`;
+}
+
+/** The token that is typed into the form; "": it was closed. */
+function askForToken(reason) {
+  const dialog = document.querySelector("#access");
+  const field = dialog.querySelector("input");
+  field.value = "";
+  dialog.querySelector(".error").textContent = reason;
+  dialog.querySelector(".error").hidden = !reason;
+  dialog.returnValue = "";
+  dialog.showModal();
+  dialog.querySelector("form").onsubmit = (event) => {
+    event.preventDefault();
+    dialog.close(field.value.trim());
+  };
+  return new Promise((resolve) => (dialog.onclose = () => resolve(dialog.returnValue)));
 }

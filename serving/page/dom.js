@@ -1,5 +1,8 @@
 // Small pieces that the tabs share: elements, forms, bars.
 
+import { sent } from "./api.js";
+import { showRequests } from "./request.js";
+
 /** A new element; properties: of the element, or attributes with a dash or "role". */
 export function element(name, properties = {}, ...children) {
   const made = document.createElement(name);
@@ -11,14 +14,19 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** A table of shares from 0 to 1 with bars: rows of [label, share]. */
-export function bars(rows, caption) {
+/** A table of shares from 0 to 1 with bars: rows of [label, share]. A line is drawn at the threshold, if it is given. */
+export function bars(rows, caption, threshold) {
   const body = element("tbody");
   for (const [label, share] of rows) {
     const bar = element("span", { className: "bar" });
     bar.style.setProperty("--share", share);
+    if (threshold !== undefined) {
+      bar.classList.add("limited");
+      bar.style.setProperty("--threshold", threshold);
+    }
     body.append(
-      element("tr", {}, element("th", { scope: "row" }, label), element("td", {}, percent(share)), element("td", {}, bar)),
+      element("tr", { className: share >= threshold ? "given-label" : "" },
+        element("th", { scope: "row" }, label), element("td", {}, percent(share)), element("td", {}, bar)),
     );
   }
   return element("table", { className: "bars" }, element("caption", {}, caption), body);
@@ -51,7 +59,9 @@ export function onSend(panel, work) {
     error.hidden = true;
     say("Working ..");
     try {
+      sent.length = 0;
       say((await work(say)) ?? "");
+      showRequests(panel);
     } catch (reason) {
       say("");
       error.textContent = reason.message;

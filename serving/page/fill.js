@@ -2,12 +2,15 @@
 
 import { ask } from "./api.js";
 import { element, onSend, percent } from "./dom.js";
+import { offer } from "./examples.js";
 
 const BLANK = /_{4,}(?:\*\d+)?/;
 const MOST = 5;
 
 /** Sets the tab up. */
-export function setUp(panel) {
+export function setUp(panel, model) {
+  const withBlanks = (model.examples ?? []).filter(({ text }) => BLANK.test(text));
+  offer(panel, withBlanks, { text: panel.querySelector("#blanks") });
   onSend(panel, async () => {
     const text = panel.querySelector("#blanks").value;
     const order = panel.querySelector("#order").value;

@@ -44,11 +44,11 @@ try {
   const sampling = can("/stream") ? await ask("/sampling") : [];
   const write = () => can("/stream") && setUpWrite(tab("write", "Write"), model, sampling, card);
   if (!model.note) write();
-  if (can("/fill")) setUpFill(tab("fill", "Fill blanks"));
+  if (can("/fill")) setUpFill(tab("fill", "Fill blanks"), model);
   if (can("/score")) setUpScore(tab("score", "Score"), model, card);
   if (model.note) write(); // last, since it is not what the model was trained for
   const task = Object.keys(TASKS).find(can);
-  if (task) setUpTask(tab("task", TASKS[task].title), task);
+  if (task) setUpTask(tab("task", TASKS[task].title), task, model);
   document.querySelector("#about").textContent = `The server has ${model.title}: ${model.name}, step ${model.step ?? "unknown"}.`;
   bar.hidden = false;
   choose(bar.children[0]);

@@ -2,6 +2,7 @@
 
 import { lines } from "./api.js";
 import { element, onSend } from "./dom.js";
+import { offer } from "./examples.js";
 import { TokenText, bits, legend } from "./tokens.js";
 
 const ALTERNATIVES = 8;
@@ -15,6 +16,7 @@ export function setUp(panel, model, sampling, card) {
     { name: "seed", help: "the same seed gives the same text; empty: another one each time", type: "int" },
     ...sampling,
   ];
+  if (!model.note) offer(panel, model.examples ?? [], { text: panel.querySelector("#prompt") });
   panel.querySelector("#note").textContent = model.note ?? "";
   panel.querySelector("#settings").append(...settings.map(field));
   let abort = null;

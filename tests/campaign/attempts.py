@@ -34,18 +34,8 @@ CACHE = {"TXL_TF_CACHE": "cache"}
 
 
 def set_up_process():
-    """In this process programs are forked with the modules that most commands import, to save time, and heed Ctrl-C."""
+    """Programs that this process starts heed Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a job in the background starts ignores it
-    processes.BEFOREHAND += [
-        "tensorflow_text",
-        "txl_tf.api",
-        "txl_tf.finetuner",
-        "txl_tf.inference.export",
-        "txl_tf.inference.causal.recl",
-        "txl_tf.data.prepare",
-        "txl_tf.published.importing",
-        "txl_tf.training.loop",
-    ]
 
 
 def attempt(case, root):

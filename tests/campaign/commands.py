@@ -370,7 +370,7 @@ COMMANDS = {
         ("model", "xlnet", "tuned", "answering", "labelling", "tagging"),
         by_hand=True,
     ),
-    "aot": Command("tpu/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
+    "aot": Command("evidence/compilers/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
 } | {
     f"import_{format}": Command(
         "scripts/import_checkpoint.py",

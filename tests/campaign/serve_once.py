@@ -1,9 +1,10 @@
-"""Not a test: starts examples/serve.py with the flags given, asks it once if it starts, and stops it.
+"""Not a test: starts the server with the flags given, asks it once if it starts, and stops it.
 
 So that the start of a server is a command that ends, as the others of the campaign.
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import urllib.request
 
 
 def main():
-    script = __file__.replace("tests/campaign/serve_once.py", "examples/serve.py")
-    with subprocess.Popen([sys.executable, script, *sys.argv[1:]], stdout=subprocess.PIPE, text=True) as process:
+    clone = __file__.replace("/tests/campaign/serve_once.py", "")
+    command = [sys.executable, "-m", "serving", *sys.argv[1:]]
+    environment = os.environ | {"PYTHONPATH": clone}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             if found := re.search(r"at (http://\S+:\d+)", process.stdout.readline()):
                 data = json.dumps({"prompts": ["word1"], "max_tokens": 4}).encode()

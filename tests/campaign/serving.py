@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import re
 import signal
@@ -57,10 +58,10 @@ SLOW_SECONDS = 35
 @contextlib.contextmanager
 def started(export_dir):
     """The address of a server, its process, and a function that ends it and returns its exit status and its log."""
-    command = [sys.executable, str(ROOT / "examples" / "serve.py"), f"--export_dir={export_dir}", "--port=0"]
+    command = [sys.executable, "-m", "serving", f"--export_dir={os.path.abspath(export_dir)}", "--port=0"]
     with (
         tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT) as process,
     ):
         address = re.search(r"at (http://[^:]+:\d+)", process.stdout.readline())[1]
         while hostile.exchange(address, hostile.Request("/ready", "", b"", method="GET"))[0] != 200:

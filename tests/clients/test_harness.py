@@ -15,8 +15,8 @@ from random_model import CONFIG, random_model
 import txl_tf
 from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.served_causal import ServedCausal
+from txl_tf.inference.generation.generator import Generator
 
 pytest.importorskip("lm_eval", reason="make test-clients has it")
 

@@ -10,8 +10,8 @@ from random_xlnet import random_xlnet, with_prefix
 
 from serving.access import Access
 from txl_tf.data.vocabularies import XLNetVocabulary
-from txl_tf.inference.causal.left_to_right import Continuation
-from txl_tf.inference.continuing_xlnet import ContinuingXLNet
+from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
+from txl_tf.inference.generating_xlnet import GeneratingXLNet
 from txl_tf.inference.xlnet.encoder import Encoder
 
 openai = pytest.importorskip("openai", reason="make test-clients has it")
@@ -108,7 +108,9 @@ def test_embeddings_are_the_encoders(tmp_path):
     vocabulary = with_prefix(XLNetVocabulary)
     model = random_xlnet(vocab_size=vocabulary.vocab_size)
     folder = str(tmp_path / "xlnet")
-    ContinuingXLNet(Continuation(model, vocabulary, jit_compile=False), lengths=(32,), jit_compile=False).save(folder)
+    GeneratingXLNet(LeftToRightXLNet(model, vocabulary, jit_compile=False), lengths=(32,), jit_compile=False).save(
+        folder
+    )
     texts = ["the River", "is so"]
     expected = Encoder(model, vocabulary, jit_compile=False)(texts, pool="mean").pooled
     with server.running(folder) as address, openai.OpenAI(api_key="none", base_url=f"{address}/v1") as client:

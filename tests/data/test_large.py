@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import engine_runs
 import numpy as np
 import pytest
 from pair_corpus import small_model
@@ -113,6 +114,31 @@ def test_two_processes_write_what_one_writes(tmp_path):
     assert len(alone.splits["train"].passes[0]) > 2
 
 
+def test_a_killed_process_ends_it_in_one_line_and_the_next_run_writes_the_same(tmp_path):
+    """In the middle of its work; if it is killed while it starts, Beam's runner for one machine waits for ever."""
+    write_text(tmp_path, paragraphs=9000)
+    source, data_dir = f"{tmp_path / 'one.txt'}", tmp_path / "beam"
+    command = [
+        sys.executable,
+        ROOT / "scripts/prepare_data.py",
+        "--dataset=text",
+        "--vocab=words",
+        f"--source={source}",
+    ]
+    command += [f"--data_dir={data_dir}", "--runner=beam", f"--beam_args={' '.join(TWO_PROCESSES)}"]
+
+    def working():
+        return (
+            engine_runs.process_named("sdk_worker_main") if list(data_dir.glob(".txl_tf_work/*/progress/*")) else None
+        )
+
+    log = tmp_path / "log"
+    assert engine_runs.run(command, engine_runs.environment(), log, kill=working) == 1
+    assert log.read_text().splitlines()[-1].startswith("error: Apache Beam could not finish (")
+    assert os.listdir(data_dir) == []
+    both(tmp_path, TWO_PROCESSES, source=source, vocab="words")
+
+
 def test_what_fails_is_done_again(tmp_path, small, monkeypatch):
     """Two units fail once after they were encoded, and two shards once when half of each is written.
 
@@ -170,13 +196,21 @@ def test_an_error_is_one_line_and_leaves_no_corpus(tmp_path, monkeypatch):
     [
         ({"vocab": "words", "passes": 2}, "does not shuffle lines: give --passes=1"),
         ({"dataset": "text8"}, "does not know the vocabulary of text8"),
+        *(
+            (
+                {"vocab": "words", "beam_args": [f"--runner={name}"]},
+                f"^--runner={name} of Beam loses data .* drops what",
+            )
+            for name in ("DaskRunner", "dask", "apache_beam.runners.dask.dask_runner.DaskRunner")
+        ),
     ],
 )
 def test_what_is_refused(tmp_path, settings, match):
     write_text(tmp_path)
-    settings = {"dataset": "text", "source": str(tmp_path / "one.txt")} | settings
+    settings = {"dataset": "text", "source": str(tmp_path / "one.txt"), "beam_args": []} | settings
     with pytest.raises(InputError, match=match):
-        prepare(data_dir=str(tmp_path / "beam"), beam_args=[], **settings)
+        prepare(data_dir=str(tmp_path / "beam"), **settings)
+    assert os.listdir(tmp_path / "beam") == []
 
 
 def heed_interrupts():

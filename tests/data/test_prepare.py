@@ -285,7 +285,7 @@ def test_a_source_that_has_changed_is_prepared_again_only_with_overwrite(tmp_pat
 
     first = prepare("text", str(tmp_path / "d"), **arguments)
     since = f"changed, come or gone since {tmp_path}/d was prepared "
-    os.utime(texts / "a.txt", (1, 1))  # the time alone is no change
+    os.utime(texts / "a.txt", (1, 1))  # another time alone does not count
     (texts / ".hidden").write_text("not read")
     assert prepare("text", str(tmp_path / "d"), **arguments) == first
     (texts / "a.txt").write_text("the dog sat\n" * 100)
@@ -340,7 +340,7 @@ def test_without_apache_beam(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "txl_tf.data.large.pipelines", raising=False)
     (tmp_path / "text.txt").write_text("the cat\n" * 50)
-    with pytest.raises(InputError, match=r"needs Apache Beam: pip install -r requirements-beam\.txt$"):
+    with pytest.raises(InputError, match=r"needs Apache Beam: run python -m pip install 'txl_tf\[beam\]'$"):
         prepare("text", str(tmp_path / "a"), source=str(tmp_path / "text.txt"), beam_args=[])
 
 

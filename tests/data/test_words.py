@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 
@@ -42,22 +40,3 @@ def test_a_word_keeps_its_number_in_later_blocks(rng):
     found = list(numbers)
     assert found == list(dict.fromkeys(text))
     assert [found[i] for i in ids] == text
-
-
-def test_in_order_is_lazy_and_keeps_order():
-    taken = []
-
-    def items():
-        for i in itertools.count():
-            taken.append(i)
-            yield i
-
-    results = words.in_order(lambda i: i * i, items(), workers=2)
-    assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
-    assert len(taken) < 12
-    results.close()
-
-
-def test_errors_come_out():
-    with pytest.raises(ZeroDivisionError):
-        list(words.in_order(lambda i: 1 // i, [1, 0]))

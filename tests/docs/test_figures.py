@@ -42,7 +42,7 @@ def test_a_picture_is_what_its_program_draws(load, name):
 
 
 def test_every_picture_has_a_program_and_is_shown():
-    pages = [*FIGURES.parent.glob("explanations/*.md"), FIGURES.parents[1] / "tpu" / "cycles.md"]
+    pages = [*FIGURES.parent.glob("explanations/*.md"), FIGURES.parents[1] / "evidence" / "compilers" / "cycles.md"]
     text = "".join(page.read_text() for page in pages)
     assert {path.stem for path in FIGURES.glob("*.svg")} == set(NAMES)
     assert all(f"figures/{name}.svg)" in text for name in NAMES)

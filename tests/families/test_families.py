@@ -1,9 +1,7 @@
 """A family is one registration: a table of bigrams goes through the ordinary loop."""
 
-import importlib
 import json
 import math
-import operator
 import pathlib
 import re
 import subprocess
@@ -22,6 +20,7 @@ from txl_tf.runs.model_dir import load_trained, read_config, read_labels
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
 
+ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = bigram.BigramRunConfig(
     bigram.BigramConfig(dropout=0.3),
     DataConfig(batch_size=4, tgt_len=8),
@@ -104,7 +103,7 @@ def test_another_family_into_a_model_dir_is_refused(registered, corpus, tmp_path
 
 
 def test_presets_have_names_of_their_own(registered):
-    twin = families.Family("twin", "twin", bigram.Bigram, {}, {"demo": families.presets()["demo"]})
+    twin = families.Family("twin", "twin", (), {"demo": families.presets()["demo"]})
     with pytest.raises(ValueError, match=r"preset names \['demo'\] are taken"):
         families.register(twin)
 
@@ -134,13 +133,25 @@ def test_labels_that_are_not_as_many_as_classes_are_refused(tmp_path):
         read_labels(str(tmp_path))
 
 
-def test_what_families_register_by_name_is_there():
-    """Names are looked up when something is first used, so a wrong one would be found late."""
-    folder = pathlib.Path(families.__file__).parent
-    named = {
-        name for path in folder.glob("*.py") for name in re.findall(r'lazy\("([\w.]+:[\w.]+)"\)', path.read_text())
-    }
-    assert len(named) > 30
-    for name in named:
-        module, _, attribute = name.partition(":")
-        assert callable(operator.attrgetter(attribute)(importlib.import_module(f"txl_tf.{module}"))), name
+def test_a_task_of_another_kind_is_refused():
+    tuned, pretrained = families.tuned_configs()["tagging"](), families.presets()["xlnet_demo"].config
+    with pytest.raises(InputError, match="a model of XLNet for tagging is not trained or evaluated by this command"):
+        families.task_of(tuned, families.Pretraining)
+    with pytest.raises(InputError, match=r"^XLNet is not fine-tuned for permutation_lm: choose another task$"):
+        families.task_of(pretrained, families.FineTuning)
+    assert families.task_of(tuned) is families.task_of(tuned, families.FineTuning)
+
+
+def test_only_tasks_presets_and_published_decide_by_a_tasks_name():
+    """Others ask the task. They name one only to choose it."""
+    name = rf"""["']({"|".join(families.tuned_configs())})["']"""
+    decides = re.compile(rf"(==|!=|\bin|\bcase|\.get\() ?[({{\[]?{name}|{name}:|{name} (==|!=)")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("txl_tf", "scripts", "serving")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not re.match(r"txl_tf/(tasks|published|families/presets)/", path.relative_to(ROOT).as_posix())
+        for line in path.read_text().splitlines()
+        if decides.search(line)
+    ]
+    assert found == []

@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Worst
+from txl_tf.metrics.panels import Confusion, Worst, Wrong
 
 
 def test_by_class_is_that_of_scikit_learn(rng):
@@ -25,14 +25,16 @@ def test_by_class_is_that_of_scikit_learn(rng):
 
 
 def test_files_and_the_card():
-    worst = Worst((("good (99.0%) instead of bad, loss 4.6", 'a, "b"\n\n<c> | d' + "x" * 400), ("two", "e")))
+    columns = {"label": "bad", "prediction": "good", "probability": 0.99, "loss": 4.6}
+    worst = Worst((Wrong(1, columns, 'a, "b"\n\n<c> | d' + "x" * 400), Wrong(0, columns | {"prediction": "so"}, "e")))
     files = error_files.error_files([Confusion(("bad", "good"), np.array([[3, 1], [0, 2]])), worst])
     tables = {name: list(csv.reader(io.StringIO(text))) for name, text in files.items()}
     assert tables["confusion.csv"] == [["label / prediction", "bad", "good"], ["bad", "3", "1"], ["good", "0", "2"]]
     assert tables["classes.csv"][0] == ["class", "examples", "predicted", "precision", "recall", "f1"]
     assert tables["classes.csv"][1][:5] == ["bad", "4", "3", "1.0", "0.75"]
     assert float(tables["classes.csv"][1][5]) == pytest.approx(2 * 3 / 7)
-    assert tables["worst.csv"][1] == list(worst.rows[0])
+    wanted = [*map(str, columns.values()), worst.rows[0].text]
+    assert tables["worst.csv"][:2] == [["label", "prediction", "probability", "loss", "text"], wanted]
     lines = list(error_files.in_a_card(files))
     assert "| bad | 4 | 3 | 1.000 | 0.750 | 0.857 |" in lines and "| good | 0 | 2 |" in lines
     (line,) = (line for line in lines if line.startswith("- good (99.0%)"))
@@ -40,6 +42,34 @@ def test_files_and_the_card():
     many = Confusion(tuple("abcdefghijklmn"), np.eye(14, dtype=int))
     assert not any("confusion.csv" in line for line in error_files.in_a_card(error_files.error_files([many])))
     assert list(error_files.in_a_card({})) == []
-    for name, text in (("confusion.csv", files["confusion.csv"][:-4]), ("worst.csv", "a\n"), ("classes.csv", '"a" b')):
+    old = "error,text\ngood (99.0%) instead of bad,so\n"  # as version 0.3 wrote it
+    assert list(error_files.in_a_card({"worst.csv": old}))[1:] == ["- good (99.0%) instead of bad: so"]
+    for name, text in (
+        ("confusion.csv", files["confusion.csv"][:-4]),
+        ("worst.csv", "a\n1\n"),
+        ("classes.csv", '"a" b'),
+    ):
         with pytest.raises(InputError, match=f"{name} is .*: remove it"):
             list(error_files.in_a_card({name: text}))
+
+
+def test_the_worst_have_the_cells_of_their_rows():
+    """Before what is wrong with them, without the text's column; names that have another use get a number."""
+    long = "so " * 60_000
+    known = [
+        {"row": 7, "cells": {"id": 3, "loss": None}, "text": long},
+        {"row": 2, "cells": {"by": "Ann"}, "text": "one", "text_b": "two"},
+    ]
+    wrong = [Wrong(i, {"label": ["a", "b"], "prediction": [], "loss": 2.5}, "cut") for i in (1, 0)]
+    files = error_files.error_files([Worst(tuple(wrong))], known.__getitem__, ";")
+    csv.field_size_limit(1 << 30)
+    header, *rows = csv.reader(io.StringIO(files["worst.csv"]))
+    assert header == ["row", "by", "label", "prediction", "loss", "id", "loss_2", "text", "text_b"]
+    assert rows == [
+        ["2", "Ann", "a;b", "", "2.5", "", "", "one", "two"],
+        ["7", "", "a;b", "", "2.5", "3", "", long, ""],
+    ]
+    csv.field_size_limit(1 << 17)
+    assert list(error_files.in_a_card(files))[1] == "- nothing instead of a;b, loss 2.500: one"
+    (header,) = csv.reader(io.StringIO(error_files.error_files([Worst(())])["worst.csv"]))
+    assert header == ["row", "label", "prediction", "probability", "loss", "text"]

@@ -10,7 +10,8 @@ import scipy.stats
 import sklearn.metrics
 
 from txl_tf.metrics import labelling
-from txl_tf.metrics.results import ClassResults, ScoreResults
+from txl_tf.tasks.classification import ClassResults
+from txl_tf.tasks.regression import ScoreResults
 
 
 def results(kind, outputs, label):

@@ -8,7 +8,7 @@ from sklearn import metrics
 
 from txl_tf.metrics import labelling
 from txl_tf.metrics.error_files import by_class
-from txl_tf.metrics.results import LabelSetResults
+from txl_tf.tasks.multi_label import LabelSetResults
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.models.answer_heads import AnswerSpan, PlainSpan
 from txl_tf.models.heads import Summary, SummaryLogits
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetRegressionConfig
+from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers, XLNetWithLogits
 from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.tasks.regression import XLNetRegressionConfig
 
 B, T, D, C = 3, 6, 8, 3
 SIZES = {"vocab_size": 11, "n_layer": 2, "d_model": D, "n_head": 2, "d_head": 4, "d_inner": 12, "dtype": "float64"}

@@ -64,6 +64,7 @@ def ours(corpus, start, tmp_path_factory):
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
+@pytest.mark.filterwarnings("error:`shuffle=True`")
 def test_fit_equals_our_loop_step_by_step(ours, corpus, start, strategy, request):
     batches = TrainingLanes(corpus, RUN.data, RUN.train.seed).batches(0)
     losses = Losses()

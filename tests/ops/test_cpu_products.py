@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.generation.generator import Generator
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.ops import Cluster, cluster_logits, platform

@@ -27,6 +27,13 @@ def test_rounding_again_changes_nothing(dtype):
     np.testing.assert_allclose(scale, scale_again, rtol=1e-6)
 
 
+def test_a_graph_rounds_to_the_same_numbers():
+    """TensorFlow replaces a division by a constant in a graph, which gave some scales another last bit."""
+    matrix = tf.Variable(DRAW.normal(size=[8, 4096]).astype(np.float32))
+    for eager, in_graph in zip(quantized(matrix), tf.function(lambda: quantized(matrix.read_value()))(), strict=True):
+        np.testing.assert_array_equal(eager, in_graph)
+
+
 def test_a_kernel_of_heads_has_a_scale_for_each_output():
     """An output projection [H, d, D] has D channels; its first two axes are inputs."""
     kernel = DRAW.normal(size=[3, 10, 7])

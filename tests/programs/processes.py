@@ -1,9 +1,12 @@
 """Not a test: Python programs in processes of their own, as subprocess starts them, but without seconds of imports.
 
-One server process imports TensorFlow and does not use it, so that no thread of TensorFlow's is there yet. Every
+A server process imports TensorFlow and does not use it, so that no thread of TensorFlow's is there yet. Every
 program is a fork of it, with the arguments, the environment, the folder and the sys.path that `python PROGRAM` would
-have. It ends as an interpreter ends, and its exit status is the true one. Only TensorFlow, and Keras, which it imports,
-are there beforehand: a program that forgets to import txl_tf or TensorFlow Text fails as it should.
+have. It ends as an interpreter ends, and its exit status is the true one.
+
+There are two servers. That of the programs in scripts/ also has most of txl_tf. That of all others, and of clients of a
+SavedModel, has only TensorFlow, and Keras, which it imports: a program that forgets to import txl_tf or TensorFlow
+Text fails as it should.
 
 Tests of the start itself need subprocess: messages while TensorFlow loads, and the modules that --help imports. So do
 tests of several workers, which watch each other through TensorFlow's servers.
@@ -32,8 +35,13 @@ PATHS = os.pathsep.join([ROOT, TESTS, PROGRAMS, os.path.join(TESTS, "references"
 LONGEST = 1 << 20
 """Bytes of a message."""
 
-BEFOREHAND = ["tensorflow"]
-"""The modules that the server imports. A test can add others before the first program runs, to save more time."""
+OWN = [
+    *("tensorflow", "tensorflow_text", "txl_tf.api", "txl_tf.finetuner", "txl_tf.inference.export"),
+    *("txl_tf.inference.causal.recl", "txl_tf.data.prepare", "txl_tf.published.importing", "txl_tf.training.loop"),
+]
+"""The modules that the server of scripts/ imports."""
+CLIENT = "continue_savedmodel.py"
+"""The program in scripts/ that must do without txl_tf."""
 
 
 class Popen:
@@ -60,7 +68,9 @@ class Popen:
             "cwd": os.path.abspath(cwd or os.curdir),
             "env": os.environ | {"CUDA_VISIBLE_DEVICES": "-1"} | (env or {}),
         }
-        self.pid = server().ask(request, [file if isinstance(file, int) else file.fileno() for file in files])
+        folder, program = os.path.split(os.path.normpath(os.path.join(request["cwd"], request["command"][0])))
+        self._server = server(folder == os.path.join(ROOT, "scripts") and program != CLIENT)
+        self.pid = self._server.ask(request, [file if isinstance(file, int) else file.fileno() for file in files])
         if piped:
             os.close(files[0])
 
@@ -79,17 +89,17 @@ class Popen:
     def poll(self):
         """The exit status, or None while it runs."""
         if self.returncode is None:
-            self.returncode = server().ask({"wait": self.pid, "options": os.WNOHANG})
+            self.returncode = self._server.ask({"wait": self.pid, "options": os.WNOHANG})
         return self.returncode
 
     def wait(self, timeout=None):
         """The exit status: minus a signal's number if that ended the program."""
         if self.returncode is None:
             try:
-                self.returncode = server().ask({"wait": self.pid, "options": 0}, timeout=timeout)
+                self.returncode = self._server.ask({"wait": self.pid, "options": 0}, timeout=timeout)
             except TimeoutError:
                 os.kill(self.pid, signal.SIGKILL)
-                self.returncode = server().answer()
+                self.returncode = self._server.answer()
                 raise subprocess.TimeoutExpired(self.args, timeout) from None
         return self.returncode
 
@@ -103,13 +113,13 @@ def run(command, *, timeout=600, **options):
 
 
 class Server:
-    """The process that forks, as those see it that ask for programs."""
+    """The process that forks, as those see it that ask for programs; `own`: those in scripts/."""
 
-    def __init__(self):
+    def __init__(self, own):
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno()), *BEFOREHAND],
+                [sys.executable, __file__, str(other.fileno()), *(OWN if own else ["tensorflow"])],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # so that Python's own files do not take what programs get for seekable

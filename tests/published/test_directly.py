@@ -192,7 +192,7 @@ def test_faults_of_a_name_are_one_line(places, cache, tmp_path, monkeypatch):
             "own/bert": r"^hf://own/bert@\w+ is of model_type 'bert': only transfo-xl and xlnet",
             "own/empty": r"^hf://own/empty@\w+ has no config\.json$",
             "own/fast": r"no vocabulary next to .*, but tokenizer\.json, which is not read: copy spiece\.model there",
-            "hf://datasets/own/data": "hf://datasets/own/data is no model: give hf://OWNER/NAME",
+            "hf://datasets/own/data": "hf://datasets/own/data is not a model: give hf://OWNER/NAME",
         }.items():
             with pytest.raises(InputError, match=line) as error:
                 directly.usable(name)

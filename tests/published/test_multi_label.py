@@ -31,7 +31,7 @@ def test_logits_and_loss_are_hugging_faces(tmp_path):
     assert config.task == "multi_label"
     batch = {"tokens": tokens, "segments": segments, "padding": padding, "label": np.array(LABELS)}
     batch = {name: tf.constant(value) for name, value in batch.items()}
-    found = families.fine_tuning_of(config).objective(model, config).outputs(batch)
+    found = families.task_of(config).outputs(model, batch, config)
     probabilities = found["probabilities"].numpy()
     np.testing.assert_allclose(np.log(probabilities / (1 - probabilities)), LOGITS, rtol=0, atol=1e-5)
     assert np.mean(found["loss"]) == pytest.approx(LOSS, abs=1e-5)

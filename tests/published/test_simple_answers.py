@@ -17,9 +17,9 @@ import xlnet_tokens
 
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.tasks.predictor import Predictor
-from txl_tf.inference.tasks.served_task import ServedTask
-from txl_tf.objectives.answering import Answering
+from txl_tf.inference.tasks.served import ServedTask
 from txl_tf.published.importing import open_checkpoint
+from txl_tf.tasks.answering import Answering
 
 ROOT = pathlib.Path(__file__).parents[2]
 KIND = "XLNetForQuestionAnsweringSimple"
@@ -66,7 +66,7 @@ def test_logits_and_loss_are_hugging_faces(tmp_path):
     found = model(tf.constant(tokens), tf.ones(tokens.shape, tf.bool), nothing, nothing, **given)
     np.testing.assert_allclose(found.start, STARTS, rtol=0, atol=1e-5)
     np.testing.assert_allclose(found.end, ENDS, rtol=0, atol=1e-5)
-    losses = Answering.losses(found, {"start": tf.constant([1, 3]), "end": tf.constant([4, 5])})
+    losses = Answering().losses(found, {"start": tf.constant([1, 3]), "end": tf.constant([4, 5])})
     assert np.mean(losses) == pytest.approx(4.300573, abs=1e-5)
 
 

@@ -13,10 +13,10 @@ import sys
 import numpy as np
 
 from txl_tf import families
+from txl_tf.data.examples.example_set import ExamplePlan
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.devices.distribute import make_strategy
-from txl_tf.inference.tasks.task_evaluator import TaskReader
+from txl_tf.inference.tasks.evaluator import TaskReader
 from txl_tf.published.exporting import export_checkpoint
 from txl_tf.runs.model_dir import load_trained
 
@@ -26,7 +26,7 @@ INPUTS = {"tokens": "input_ids", "segments": "token_type_ids", "padding": "input
 def main(model_dir, path, folder):
     trained = load_trained(model_dir)
     export_checkpoint(trained, "huggingface", folder)
-    task = families.fine_tuning_of(trained.config)
+    task = families.task_of(trained.config)
     rows = task.read(path, Columns(), False)
     plan = ExamplePlan(trained.config, trained.vocabulary, labels=trained.class_names(), labelled=False)
     examples = task.examples(rows, plan)

@@ -8,8 +8,8 @@ Each FOLDER holds cases, a folder each, of either kind:
 
 Prints the largest difference of every case: of all hidden states (both streams, every layer), of log-probabilities (or
 of what a head returns) and of new memory. Exit status 1 where one is above --tolerance. "reference" and "ours" get the
-weights by this file, in float64; "imported" is what txl_tf.published makes of the folder, heads included, and Hugging
-Face's are exported again, where every tensor must have the bits that it came with.
+weights by oracle_weights.py, in float64; "imported" is what txl_tf.published makes of the folder, heads included, and
+Hugging Face's are exported again, where every tensor must have the bits that it came with.
 """
 
 import argparse
@@ -26,88 +26,13 @@ import tensorflow as tf
 sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("references", "small"))
 import published_files
 import reference_xlnet as reference
+from oracle_heads import head_outputs, imported_head_outputs
+from oracle_weights import huggingface_weights, official_weights
 
 from txl_tf import families
-from txl_tf.models.xlnet.model import Text
-from txl_tf.objectives.answering import Answering
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 OFFICIAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
-SIMPLE = "XLNetForQuestionAnsweringSimple"
-ATTENTION = {"query_kernel": "q", "key_kernel": "k", "value_kernel": "v", "position_kernel": "r"}
-BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bias": "r_s_bias"}
-
-
-def official_weights(read, n_layer, untie_r):
-    """The reference's weights from the official code's.
-
-    Args:
-        read: a function from a name without "model/" to an array, or to None where there is no such variable.
-        n_layer, untie_r: of xlnet_config.json.
-    """
-    mask, bias = read("transformer/mask_emb/mask_emb"), read("lm_loss/bias")
-    weights = {"embedding": read("transformer/word_embedding/lookup_table"), "layers": []}
-    weights |= {} if mask is None else {"mask_embedding": mask[0, 0]}
-    weights |= {} if bias is None else {"softmax_bias": bias}
-    biases = {ours: read(f"transformer/{theirs}") for ours, theirs in BIASES.items()}
-    weights |= {} if untie_r else biases
-    for i in range(n_layer):
-        where = f"transformer/layer_{i}/"
-        layer = {ours: read(f"{where}rel_attn/{theirs}/kernel") for ours, theirs in ATTENTION.items()}
-        layer |= {name: bias[i] for name, bias in biases.items()} if untie_r else {}
-        layer["output_kernel"] = read(f"{where}rel_attn/o/kernel").transpose(1, 2, 0)
-        layer["segment_table"] = read("transformer/seg_embed")[i]
-        for part in ("gamma", "beta"):
-            layer[f"attention_norm/{part}"] = read(f"{where}rel_attn/LayerNorm/{part}")
-            layer[f"feed_forward_norm/{part}"] = read(f"{where}ff/LayerNorm/{part}")
-        for part in ("kernel", "bias"):
-            layer[f"feed_forward/inner/{part}"] = read(f"{where}ff/layer_1/{part}")
-            layer[f"feed_forward/outer/{part}"] = read(f"{where}ff/layer_2/{part}")
-        weights["layers"].append(layer)
-    return weights
-
-
-def huggingface_weights(tensors, n_layer):
-    """The reference's weights, heads included, from Hugging Face's state dict."""
-    weights = {
-        "embedding": tensors["transformer.word_embedding.weight"],
-        "mask_embedding": tensors["transformer.mask_emb"][0, 0],
-        "layers": [],
-    }
-    for i in range(n_layer):
-        attention, inner = f"transformer.layer.{i}.rel_attn.", f"transformer.layer.{i}.ff."
-        layer = {ours: tensors[attention + theirs] for ours, theirs in (ATTENTION | BIASES).items()}
-        layer["output_kernel"] = tensors[attention + "o"].transpose(1, 2, 0)
-        layer["segment_table"] = tensors[attention + "seg_embed"]
-        for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
-            layer[f"attention_norm/{ours}"] = tensors[f"{attention}layer_norm.{theirs}"]
-            layer[f"feed_forward_norm/{ours}"] = tensors[f"{inner}layer_norm.{theirs}"]
-        for ours, theirs in (("inner", "layer_1"), ("outer", "layer_2")):
-            layer[f"feed_forward/{ours}/kernel"] = tensors[f"{inner}{theirs}.weight"].T
-            layer[f"feed_forward/{ours}/bias"] = tensors[f"{inner}{theirs}.bias"]
-        weights["layers"].append(layer)
-    dense = {
-        "summary": "sequence_summary.summary",
-        "logits": "logits_proj",
-        "tags": "classifier",
-        "start": "start_logits.dense",
-        "end/inner": "end_logits.dense_0",
-        "end/outer": "end_logits.dense_1",
-        "impossible/inner": "answer_class.dense_0",
-        "impossible/outer": "answer_class.dense_1",
-        "positions": "qa_outputs",
-    }
-    for ours, theirs in dense.items():
-        if f"{theirs}.weight" in tensors:
-            weights[f"{ours}/kernel"] = tensors[f"{theirs}.weight"].T
-        if f"{theirs}.bias" in tensors:
-            weights[f"{ours}/bias"] = tensors[f"{theirs}.bias"]
-    if "end_logits.LayerNorm.weight" in tensors:
-        weights["end/norm/gamma"] = tensors["end_logits.LayerNorm.weight"]
-        weights["end/norm/beta"] = tensors["end_logits.LayerNorm.bias"]
-    if "lm_loss.bias" in tensors:
-        weights["softmax_bias"] = tensors["lm_loss.bias"]
-    return weights
 
 
 def largest(found, expected):
@@ -184,50 +109,6 @@ def log_probs(weights, hidden):
     if isinstance(weights, dict):
         return reference.log_probs(weights, hidden)
     return weights.log_prob(tf.constant(hidden, weights.compute_dtype)).numpy()
-
-
-def imported_head_outputs(kind, model, arrays):
-    """The outputs of an imported model's head for these inputs, by Hugging Face's names."""
-    shape = arrays["input_ids_shape"]
-    given = {
-        "tokens": tf.constant(arrays["input_ids"].reshape(shape), tf.int32),
-        "segments": tf.constant(arrays["token_type_ids"].reshape(shape), tf.int32),
-        "padding": tf.constant(arrays["input_mask"].reshape(shape) == 1),
-    }
-    if kind == SIMPLE:
-        nothing = tf.zeros([shape[0]], tf.int32)
-        logits = model(allowed=tf.ones(shape, tf.bool), cls_index=nothing, start=nothing, **given)
-        wanted = {name: tf.constant(arrays[f"{name}_positions"]) for name in ("start", "end")}
-        loss = np.mean(Answering.losses(logits, wanted))
-        return {"start_logits": logits.start.numpy(), "end_logits": logits.end.numpy(), "loss": loss}
-    if kind != "XLNetForQuestionAnswering":
-        logits = model(**given).numpy()
-        return {"logits": logits[..., 0] if kind == "XLNetForMultipleChoice" else logits}
-    given["allowed"], given["cls_index"] = tf.constant(arrays["p_mask"] == 0), tf.constant(arrays["cls_index"])
-    hidden, _, _ = model.body(given["tokens"], text=Text(given["segments"], padding=given["padding"]))
-    if "start_positions" in arrays:
-        # Their loss: of the answer class they take the true beginning's state.
-        start = tf.constant(arrays["start_positions"])
-        logits = model(start=start, **given)
-        states = (tf.gather(hidden, at, batch_dims=1) for at in (start, given["cls_index"]))
-        logit = model.head.impossible_logit(*states).numpy()
-        rows = np.arange(len(logit))
-        losses = [
-            -reference.log_softmax(part.numpy().astype(np.float64))[rows, arrays[name]]
-            for part, name in ((logits.start, "start_positions"), (logits.end, "end_positions"))
-        ]
-        impossible = np.logaddexp(0, logit) - arrays["is_impossible"] * logit
-        return {"loss": sum(map(np.mean, losses)) / 2 + np.mean(impossible) / 2}
-    tops = model.config.start_n_top, model.config.end_n_top
-    best = model.head.best(hidden, given["allowed"], given["cls_index"], *tops)
-    flat = [len(logit := best.impossible.numpy()), -1]
-    return {
-        "start_top_index": best.start.numpy(),
-        "start_top_log_probs": np.exp(best.start_log_prob.numpy()),  # theirs are probabilities, by ends, then starts
-        "end_top_index": best.end.numpy().transpose(0, 2, 1).reshape(flat),
-        "end_top_log_probs": np.exp(best.end_log_prob.numpy()).transpose(0, 2, 1).reshape(flat),
-        "cls_logits": logit,
-    }
 
 
 def changed_by_export(model, checkpoint, expected):
@@ -321,65 +202,6 @@ def hidden_states(streams):
     if not streams.query:
         return streams.content
     return [hidden for pair in zip(streams.content, streams.query, strict=True) for hidden in pair]
-
-
-def answering(weights, hidden, arrays, settings):
-    """What Hugging Face's question answering returns of a batch [B, T, D], in its own order of beams."""
-    found = collections.defaultdict(list)
-    for b, states in enumerate(hidden):
-        allowed, cls_index = arrays["p_mask"][b] == 0, arrays["cls_index"][b]
-        begin = reference.start_logits(weights, states, allowed)
-        if "start_positions" in arrays:
-            start, end = arrays["start_positions"][b], arrays["end_positions"][b]
-            found["starts"].append(-reference.log_softmax(begin)[start])
-            found["ends"].append(-reference.log_softmax(reference.end_logits(weights, states, allowed, start))[end])
-            pair = np.concatenate([states[start], states[cls_index]]) @ weights["impossible/inner/kernel"]
-            logit = np.tanh(pair + weights["impossible/inner/bias"]) @ weights["impossible/outer/kernel"]
-            found["classes"].append(np.logaddexp(0, logit[0]) - arrays["is_impossible"][b] * logit[0])
-            continue
-        starts = np.argsort(-begin)[: settings["start_n_top"]]
-        found["start_top_index"].append(starts)
-        found["start_top_log_probs"].append(np.exp(reference.log_softmax(begin))[starts])
-        ends = [reference.end_logits(weights, states, allowed, start) for start in starts]
-        best = np.stack([np.argsort(-logits)[: settings["end_n_top"]] for logits in ends], axis=1)
-        found["end_top_index"].append(best.ravel())
-        probabilities = np.exp(reference.log_softmax(np.stack(ends)))
-        found["end_top_log_probs"].append(probabilities[np.arange(len(starts)), best].ravel())
-        found["cls_logits"].append(reference.impossible_logit(weights, states, allowed, cls_index))
-    if "starts" in found:
-        return {"loss": (np.mean(found["starts"]) + np.mean(found["ends"])) / 2 + np.mean(found["classes"]) / 2}
-    return dict(found)
-
-
-def head_outputs(kind, weights, hidden, arrays, settings):
-    """The outputs of a head for a batch's last hidden states [B, T, D], by Hugging Face's names."""
-    if kind == "XLNetLMHeadModel":
-        return {}
-    if kind == "XLNetForQuestionAnswering":
-        return answering(weights, hidden, arrays, settings)
-    if kind == SIMPLE:
-        logits = np.stack(hidden) @ weights["positions/kernel"] + weights["positions/bias"]
-        found, rows = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}, np.arange(len(logits))
-        losses = [
-            -reference.log_softmax(found[f"{name}_logits"])[rows, arrays[f"{name}_positions"]]
-            for name in ("start", "end")
-        ]
-        return found | {"loss": np.mean(losses)}
-    if kind == "XLNetForTokenClassification":
-        return {"logits": np.stack([states @ weights["tags/kernel"] + weights["tags/bias"] for states in hidden])}
-    logits = np.stack([reference.summary_logits(weights, states, settings["summary_type"]) for states in hidden])
-    if kind == "XLNetForMultipleChoice":
-        logits = logits.reshape(arrays["input_ids_shape"][:2])
-    found = {"logits": logits}
-    if "labels" in arrays:
-        labels = arrays["labels"]
-        if logits.shape[1] == 1:
-            found["loss"] = np.mean((logits[:, 0] - labels) ** 2)
-        elif settings.get("problem_type") == "multi_label_classification":
-            found["loss"] = np.mean(np.logaddexp(0, logits) - labels * logits)
-        else:
-            found["loss"] = -np.mean(reference.log_softmax(logits)[np.arange(len(labels)), labels])
-    return found
 
 
 def compare_huggingface(folder, network, dtype):

@@ -12,7 +12,7 @@ from txl_tf import families
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.tasks.task_evaluator import TaskReader
+from txl_tf.inference.tasks.evaluator import TaskReader
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.loop import train
 
@@ -89,7 +89,7 @@ def test_windows_cut_to_their_length_give_the_same_answers(whole, files, one_dev
     model = load_trained(str(whole[0])).model
     reader = TaskReader(own.config, model, one_device)
     cut = reader.outputs(reader.arranged(own.corpus.dev))
-    monkeypatch.setattr("txl_tf.models.xlnet.head_config.bucket_lengths", lambda t_len: (t_len,))
+    monkeypatch.setattr("txl_tf.tasks.settings.bucket_lengths", lambda t_len: (t_len,))
     reader = TaskReader(own.config, model, one_device)
     full = reader.outputs(reader.arranged(own.corpus.dev))
     assert len({*own.corpus.dev.lengths()}) > 3
@@ -152,19 +152,19 @@ def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_
     assert readings[0].answer == readings[2].answer
     windows = len(readings[0].windows)
     assert own.corpus.train.learned == 2 * windows and own.config.train.warmup_steps == 0
-    data = families.training_of(own.config).training_data(own.corpus, own.config)
+    data = families.task_of(own.config).training_data(own.corpus, own.config)
     assert data.epoch_steps == 2 * windows
     assert all(batch["learned"][0] and batch["weight"][0] == 1 for batch in data.batches(0).take(2 * windows))
 
 
-def test_shards_hold_the_same_examples(files, tmp_path, one_device, monkeypatch):
-    monkeypatch.setattr("txl_tf.data.tasks.examples.SMALL", 5)
+def test_a_file_holds_the_same_examples(files, tmp_path, one_device, monkeypatch):
+    monkeypatch.setattr("txl_tf.data.examples.example_set.SMALL", 5)
     settings = SETTINGS | {"train": SETTINGS["train"]}
     made = [
         Finetuner(files[0], "answering", *files[1:], settings=settings, strategy=one_device, examples_dir=folder).corpus
         for folder in (None, str(tmp_path), str(tmp_path))
     ]
-    assert (tmp_path / "train" / "manifest.json").exists()
+    assert (tmp_path / "train.npz").exists()
     assert made[0].fingerprint == made[1].fingerprint == made[2].fingerprint
     assert [one.question.id for one in made[2].dev.readings()] == [one.question.id for one in made[0].dev.readings()]
 

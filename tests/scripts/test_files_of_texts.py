@@ -56,6 +56,12 @@ def test_ends_of_lines_change_no_loss(tmp_path, end):
     assert r"other.txt: 80 line ends with \r read as \n" in done[1].stderr
 
 
+def test_that_letters_of_json_are_read_is_said(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "line 1"}\n' * 9)
+    done = run("evaluate", f"--text_file={tmp_path}/rows.jsonl", "--nojit_compile")
+    assert done.returncode == 0 and "rows.jsonl: the letters of JSON are read" in done.stderr, done.stderr
+
+
 def test_a_prompt_may_be_utf_16(tmp_path):
     (tmp_path / "utf8.txt").write_text("line 1")
     (tmp_path / "utf16.txt").write_bytes("line 1".encode("utf-16"))

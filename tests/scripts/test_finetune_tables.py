@@ -44,11 +44,17 @@ def test_a_tenth_is_held_out_and_the_columns_are_known_to_predict(folder):
     assert counts[0] == ["no", "yes"] and sum(int(count) for row in counts[1:] for count in row) == 6
     right = sum(int(counts[i + 1][i]) for i in range(2))
     assert right / 6 == pytest.approx(json.loads(done.stdout.splitlines()[-1])["accuracy"])
-    wrong = (folder / "run" / "worst.csv").read_text()
-    assert len(list(csv.reader(wrong.splitlines()))) - 1 == 6 - right
+    header, *wrong = csv.reader((folder / "run" / "worst.csv").read_text().splitlines())
+    assert header == ["row", "id", "label", "prediction", "probability", "loss", "text"] or not wrong
+    assert len(wrong) == 6 - right
+    for row, number, label, prediction, probability, loss, text in wrong:  # row 1 of the sheet has the names
+        i = int(number)
+        assert int(row) == i + 2 and {label, prediction} == {"no", "yes"} and label == ("no", "yes")[i % 2]
+        assert text == f"{('the', 'River')[i % 2]} so {'one ' * (i // 2)}"
+        assert np.exp(-float(loss)) == pytest.approx(1 - float(probability), abs=1e-4)
     card = processes.run(["scripts/describe_model.py", f"--model_dir={folder}/run"], cwd=processes.ROOT)
     text = card.stdout + (folder / "run" / "README.md").read_text()
-    assert "## What it gets wrong" in text and f"| no | {counts[1][0]} | {counts[1][1]} |" in text
+    assert "## Errors" in text and f"| no | {counts[1][0]} | {counts[1][1]} |" in text
     output = folder / "answers.xlsx"
     command = ["scripts/predict.py", f"--model_dir={folder}/run", f"--input={folder}/tickets.xlsx"]
     done = processes.run([*command, f"--output={output}"], cwd=processes.ROOT)

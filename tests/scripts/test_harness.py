@@ -22,4 +22,4 @@ def test_its_own_flags_are_checked_first():
 @pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm_eval is installed")
 def test_without_the_package_one_line_names_the_command():
     line = error_of("--model_dir=a", "--nosame_length", "--tasks=wikitext", "--limit=3")
-    assert line == "error: the package lm_eval is missing: run python -m pip install -r requirements-harness.txt"
+    assert line == "error: the package lm_eval is missing: run python -m pip install 'txl_tf[harness]'"

@@ -5,6 +5,7 @@ import shutil
 
 import old_model_dir
 import pytest
+from alike import assert_like
 
 pytestmark = pytest.mark.slow
 
@@ -12,23 +13,8 @@ FOLDER = old_model_dir.ROOT / "tests" / "model_dir_ce09e14"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 
 
-def assert_like(found, expected, where=""):
-    """Texts and whole numbers as expected, other numbers to 3e-4; fields that are new do not count.
-
-    The angles of the sinusoids are exact today, XLA or its absence rounds otherwise, and Adam enlarges the difference.
-    """
-    if isinstance(expected, dict):
-        for name, value in expected.items():
-            assert name in found, f"{where}: no {name}"
-            assert_like(found[name], value, f"{where}/{name}")
-    elif isinstance(expected, list):
-        assert len(found) == len(expected), where
-        for i, value in enumerate(expected):
-            assert_like(found[i], value, f"{where}/{i}")
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=3e-4), where
-    else:
-        assert found == expected, where
+TOLERANCE = 3e-4
+"""The angles of the sinusoids are exact today; XLA or its absence rounds otherwise; Adam enlarges the difference."""
 
 
 @pytest.fixture(scope="module", params=old_model_dir.RUNS)
@@ -42,11 +28,12 @@ def run(request, tmp_path_factory):
 def test_it_is_used_alike(run, tmp_path):
     name, model_dir = run
     found = old_model_dir.use(name, model_dir, FOLDER / "corpus", tmp_path)
-    assert_like(found, {key: value for key, value in EXPECTED[name].items() if key != "continue"})
+    expected = {key: value for key, value in EXPECTED[name].items() if key != "continue"}
+    assert_like(found, expected, rel=TOLERANCE)
 
 
 def test_it_continues_to_the_same_numbers(run):
     name, model_dir = run
     found = old_model_dir.proceed(model_dir, FOLDER / "corpus")
     assert [line["step"] for line in found["metrics"]] == [*range(201, 211)]
-    assert_like(found, EXPECTED[name]["continue"])
+    assert_like(found, EXPECTED[name]["continue"], rel=TOLERANCE)

@@ -1,5 +1,6 @@
 """Fine-tuning for tags, from files to tagged words, through the commands and from Python."""
 
+import csv
 import json
 import shutil
 
@@ -12,7 +13,8 @@ from random_xlnet import with_prefix, write_model_dir
 import txl_tf
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.finetuner import Finetuner
-from txl_tf.metrics.entities import entity_scores
+from txl_tf.tasks.tagging import Tagging
+from txl_tf.tasks.tagging.entities import Tags, entity_scores
 
 SETTINGS = {
     "data": {"batch_size": 8, "tgt_len": 16, "max_segments": 3},
@@ -46,6 +48,54 @@ def test_it_learns_names(tuned):
     result = tuned[1]
     assert result["f1"] > 0.85
     assert {"precision", "recall", "accuracy", "loss"} <= set(result)
+    assert 0 < result["most_frequent_tag"] < result["f1"] and result["f1_word_by_word"] > 0.8
+    said = Tagging().worth(result)[1]
+    assert said == (
+        f"F1 {result['f1']:.1%}, the most frequent tag of each word alone {result['most_frequent_tag']:.1%}, "
+        f"each word by itself (--eval_decoding=words) {result['f1_word_by_word']:.1%}"
+    )
+
+
+def test_its_errors_are_those_of_entities(tuned, folder):
+    """By kind, and each wrong entity with what was found in its place, as they follow from the predictions."""
+    with (tuned[0] / "classes.csv").open() as file:
+        table = {row["class"]: row for row in csv.DictReader(file)}
+    rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
+    found = txl_tf.load(str(tuned[0]), progress=False).predict([tuple(row["tokens"]) for row in rows])
+    labels = sorted({tag for row in rows for tag in row["tags"]})
+    known = Tags(labels, "iob")
+    sides = [
+        [(i, *one) for i, tags in enumerate(side) for one in known.entities([labels.index(tag) for tag in tags])]
+        for side in ([row["tags"] for row in rows], [line["tags"] for line in found])
+    ]
+    assert set(table) == {kind for _, kind, _, _ in sides[0]}
+    for kind, row in table.items():
+        there, given = ({one for one in side if one[1] == kind} for side in sides)
+        assert [int(row["examples"]), int(row["predicted"])] == [len(there), len(given)]
+        assert float(row["f1"]) == pytest.approx(2 * len(there & given) / (len(there) + len(given)))
+    with (tuned[0] / "worst.csv").open() as file:
+        wrong = list(csv.DictReader(file))
+    words = [row["tokens"] for row in rows]
+    missed = {" ".join([kind, *words[i][first:end]]) for i, kind, first, end in set(sides[0]) - set(sides[1])}
+    extra = {" ".join([kind, *words[i][first:end]]) for i, kind, first, end in set(sides[1]) - set(sides[0])}
+    assert {one["label"] for one in wrong} - {""} <= missed and {one["prediction"] for one in wrong} - {""} <= extra
+    sure = [float(one["probability"]) for one in wrong]
+    assert len(wrong) >= min(max(len(missed), len(extra)), 20) and sure == sorted(sure, reverse=True)
+    assert all(one["row"].startswith(f"{folder}/dev.jsonl, line ") for one in wrong)
+
+
+def test_new_runs_give_legal_sequences_and_older_ones_each_word_by_itself(tuned, folder, tmp_path):
+    """A run of an older version has no such setting; it is started again, and asked to change."""
+    files = [str(folder / name) for name in ("xlnet", "train.conll", "dev.jsonl")]
+    assert json.loads((tuned[0] / "config.json").read_text())["eval"]["decoding"] == "legal"
+    shutil.copytree(tuned[0], tmp_path / "older")
+    config = json.loads((tmp_path / "older" / "config.json").read_text())
+    del config["eval"]["decoding"]
+    (tmp_path / "older" / "config.json").write_text(json.dumps(config))
+    for given, decoding in (({}, ""), ({"decoding": "legal"}, "legal"), ({"decoding": "words"}, "words")):
+        settings = SETTINGS | {"eval": SETTINGS["eval"] | given}
+        Finetuner(files[0], "tagging", *files[1:], settings=settings).run(str(tmp_path / "older"))
+        assert json.loads((tmp_path / "older" / "config.json").read_text())["eval"]["decoding"] == decoding
 
 
 @pytest.mark.parametrize("output", ["found.jsonl", "found.conll"])
@@ -83,7 +133,8 @@ def test_from_python_long_texts_know_what_was_before(tuned):
     assert np.abs(np.subtract(one["probabilities"], other["probabilities"])[-4:]).max() > 1e-6
     words = model.predict(("River", "10"))
     assert words["text"] == "River 10"
-    assert words["entities"] == [{"label": "PLACE", "text": "River 10", "begin": 0, "end": 8}]
+    sure = min(words["probabilities"])
+    assert words["entities"] == [{"label": "PLACE", "text": "River 10", "begin": 0, "end": 8, "probability": sure}]
 
 
 def test_the_run_records_how_tags_name_entities(tuned):

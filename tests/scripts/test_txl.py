@@ -1,6 +1,7 @@
 """The command `txl` and the wheel: what is in it, and that commands run from it as from scripts/."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -33,11 +34,21 @@ def run(*arguments, **options):
 def test_its_commands_are_the_scripts_with_a_line_each():
     scripts = {path.stem for path in (ROOT / "scripts").glob("*.py") if "define_" not in path.stem}
     parts = {"command_line", "flag_help", "run_flags", "start_up"}
-    assert set(txl.commands()) == scripts - parts and {"train", "prepare_data", "score"} <= scripts - parts
+    assert set(txl.commands()) == scripts - parts | {"serve"} and {"train", "prepare_data", "score"} <= scripts - parts
     lines = txl.overview().splitlines()
     for name in txl.commands():
         (line,) = [line for line in lines if line.startswith(f"  {name} ")]
         assert line.endswith(".") and len(line.split()) > 4
+
+
+def test_alone_it_shows_tasks_whose_examples_are_commands_with_these_flags():
+    shown = run()
+    assert shown.returncode == 0 and txl.TASKS in shown.stdout
+    examples = [line.split()[1:] for line in txl.TASKS.splitlines() if line.startswith("    txl ")]
+    helps = {command: run(command, "--help").stdout for command, *_ in examples}
+    for command, *arguments in examples:
+        for flag in re.findall(r"(--\w+)=", " ".join(arguments)):
+            assert re.search(rf"{flag}\b", helps[command]), flag
 
 
 @pytest.mark.parametrize(
@@ -89,11 +100,14 @@ def test_it_holds_what_it_needs_and_nothing_else(wheel):
         facts = {name.rpartition("/")[2]: file.read(name).decode() for name in file.namelist() if "dist-info" in name}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf").rglob("*.py")}
     commands = {
-        f"txl_tf/commands/{name}.py" for name in (*txl.commands(), "command_line", "flag_help", "run_flags", "start_up")
+        f"txl_tf/commands/{name}.py"
+        for name in (*set(txl.commands()) - {"serve"}, "command_line", "flag_help", "run_flags", "start_up")
     }
-    terminal = {f"txl_tf/commands/serving/{name}.py" for name in ("__init__", "terminal")}
+    server = {f"txl_tf/commands/{path.relative_to(ROOT)}" for path in (ROOT / "serving").rglob("*.py")}
+    page = {f"txl_tf/commands/{path.relative_to(ROOT)}" for path in (ROOT / "serving" / "page").iterdir()}
+    ready = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf" / "ready").rglob("*.*")}
     readmes = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf" / "inference" / "readmes").iterdir()}
-    assert names == modules | {"txl_tf/py.typed"} | readmes | commands | terminal
+    assert names == modules | {"txl_tf/py.typed"} | readmes | commands | server | page | ready
     assert "txl = txl_tf.__main__:main" in facts["entry_points.txt"]
     wanted = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     required = [line.partition(": ")[2] for line in facts["METADATA"].splitlines() if line.startswith("Requires-Dist")]
@@ -120,3 +134,5 @@ def test_commands_run_from_it(wheel, tmp_path):
     )
     described = run("describe_data", f"--data_dir={CORPUS}", **here)
     assert described.returncode == 0 and "tokens" in described.stdout, described.stderr
+    served = run("serve", "--export_dir=nothing", "--port=0", **here)
+    assert served.returncode == 1 and served.stderr.startswith("error: nothing is not an exported model"), served.stderr

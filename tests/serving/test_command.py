@@ -1,4 +1,4 @@
-"""The command examples/serve.py: its start, its end, and what it writes to the terminal."""
+"""The command python -m serving: its start, its end, and what it writes to the terminal."""
 
 import json
 import os
@@ -19,7 +19,8 @@ from serving.errors import StartError
 from serving.limits import Limits
 from serving.model import ServedModel, read_settings
 
-COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
+COMMAND = ["-m", "serving"]
+CLONE = {"PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
         (["--port=99999"], "--port=99999: give a host, and a port from 0 to 65535"),
         (["--port=-1"], "--port=-1: give a host, and a port"),
         (["--host="], "--host= --port=8080: give a host"),
+        (["--model_name="], "argument --model_name: '' must be a name without / and :"),
         (["--host=no.such.host.invalid"], "cannot listen at --host=no.such.host.invalid"),
         (["--host=203.0.113.7"], "cannot listen at --host=203.0.113.7"),
         ([f"--host={'a' * 100}.b"], "cannot listen at --host=aaa"),
@@ -51,7 +53,7 @@ COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
     ],
 )
 def test_a_wrong_start_is_one_line(flags, reason, tmp_path):
-    done = processes.run([str(COMMAND), "--export_dir=nothing", *flags], cwd=tmp_path)
+    done = processes.run([*COMMAND, "--export_dir=nothing", *flags], cwd=tmp_path, env=CLONE)
     assert done.returncode in (1, 2)
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and reason in done.stderr, done.stderr
 
@@ -59,7 +61,7 @@ def test_a_wrong_start_is_one_line(flags, reason, tmp_path):
 def test_a_port_that_is_taken_is_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         flags = [f"--port={taken.getsockname()[1]}", "--export_dir=nothing"]
-        done = processes.run([str(COMMAND), *flags], cwd=tmp_path)
+        done = processes.run([*COMMAND, *flags], cwd=tmp_path, env=CLONE)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "Address already in use" in done.stderr
 
 
@@ -108,6 +110,9 @@ SETTING = {
         (lambda folder: (folder / "sampling.json").unlink(), "sampling.json"),
         (pipe("variables/variables.index"), "variables.index is not a file"),
         (write("sampling.json", json.dumps([SETTING]).encode()), "the signature write takes"),
+        (write("model.json", b'{"step": -1}'), "the step in its model.json is not a number of updates"),
+        (write("model.json", b'{"step": 1, "threshold": "x"}'), "threshold in its model.json is damaged"),
+        (write("model.json", b'{"step": 1, "examples": [{"text": 1}]}'), "examples in its model.json is damaged"),
     ],
 )
 def test_a_damaged_export_is_one_line(byte_export, tmp_path, damage, reason):
@@ -166,10 +171,17 @@ def test_ctrl_c_that_an_import_swallows_ends_the_server_before_it_serves(byte_ex
         "import os, signal, time\n"
         "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pass\n"
     )
-    command = [sys.executable, COMMAND, f"--export_dir={byte_export}", "--port=0"]
-    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    command = [sys.executable, *COMMAND, f"--export_dir={byte_export}", "--port=0"]
+    path = os.pathsep.join((str(tmp_path), CLONE["PYTHONPATH"]))
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
@@ -185,9 +197,9 @@ def test_limits_follow_the_memory_that_caches_need():
 def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export, tmp_path):
     """In a fresh process, which loads TensorFlow itself and cannot import txl_tf."""
     libraries = tmp_path / "libraries.log"
-    flags = [str(COMMAND), f"--export_dir={byte_export}", "--port=0", f"--library_log={libraries}"]
-    code = "import runpy, sys; sys.modules['txl_tf'] = None; runpy.run_path(sys.argv[0], run_name='__main__')"
-    program = f"import sys; sys.argv = {flags!r}; sys.path[0] = {str(COMMAND.parent)!r}; {code}"
+    flags = ["serving", f"--export_dir={byte_export}", "--port=0", f"--library_log={libraries}"]
+    code = "import runpy, sys; sys.modules['txl_tf'] = None; runpy.run_module('serving', run_name='__main__')"
+    program = f"import sys; sys.argv = {flags!r}; sys.path[0] = {CLONE['PYTHONPATH']!r}; {code}"
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
@@ -203,7 +215,7 @@ def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export,
         out, errors = process.communicate(timeout=10)
     assert process.returncode == 0 and out == ""
     assert json.loads(last) == {"error": "the server is stopping"}
-    lines = [json.loads(line) for line in errors.splitlines()]
+    lines = [json.loads(line) for line in errors.splitlines() if "getting ready" not in line]
     assert [line.get("route", line.get("message")) for line in lines] == ["/score", "stopping", "/stream"]
     assert all(line["time"].startswith("20") for line in lines)
     assert "tensorflow" in libraries.read_text().lower()  # it was written, elsewhere

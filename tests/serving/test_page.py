@@ -4,6 +4,8 @@ import functools
 import json
 import pathlib
 import re
+import shlex
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -17,9 +19,9 @@ import tuned_models
 
 from serving.access import Access
 from txl_tf.data.vocabularies import XLNetVocabulary
-from txl_tf.inference.causal.left_to_right import Continuation
-from txl_tf.inference.continuing_xlnet import ContinuingXLNet
+from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
 from txl_tf.inference.export import export_trained
+from txl_tf.inference.generating_xlnet import GeneratingXLNet
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.runs.model_dir import load_trained
 
@@ -247,30 +249,35 @@ def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, t
 
 @pytest.mark.slow
 def test_the_page_asks_for_the_token(byte_export, tmp_path):
-    from selenium.webdriver.support import expected_conditions, wait
-
-    def asked(page, answer):
-        """The page's question. answer: the text to type; None: the question is dismissed."""
-        box = wait.WebDriverWait(page.driver, browser.SECONDS).until(expected_conditions.alert_is_present())
-        text = box.text
+    def asked(page, answer, reason=""):
+        """Answers the page's form, which gives the reason. answer: the text to type; None: the form is closed."""
+        page.wait_for("#access[open] .error", reason)
         if answer is None:
-            box.dismiss()
+            page.press("Escape")
         else:
-            box.send_keys(answer)
-            box.accept()
-        return text
+            page.type("#token", answer)
+            page.press("Enter")
 
+    unknown = "The server does not know this token."
     token = "a-token-of-20-letters"
     with (
         server.running(byte_export, access=Access(token=token)) as address,
         browser.opened(address, tmp_path) as page,
     ):
-        assert asked(page, "wrong: é") == "The server's token:"
-        assert asked(page, None) == "The server does not know this token. Its token:"
+        asked(page, "wrong: é")
+        asked(page, None, unknown)
         page.wait_for("#failure", "answers only those who have its token. Load the page again to give it.")
         page.driver.refresh()
-        assert asked(page, f" {token} ") == "The server does not know this token. Its token:"
+        asked(page, f" {token} ", unknown)
         page.wait_for("#about", "The server has a Transformer-XL")
+        page.click("#tab-score")
+        page.type("#text", "it's a text")
+        page.press("Control+Enter")
+        command = page.wait_for("#score pre", "curl ")
+        assert '-H "Authorization: Bearer $TOKEN"' in command and token not in command and f"{address}/score" in command
+        sent = shlex.split(command.replace("$TOKEN", token).splitlines()[0])[1:]
+        done = subprocess.run(["curl", "-sS", *sent], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["pieces"] == [list("it's a text")]
         page.driver.refresh()  # the tab keeps it
         page.wait_for("#about", "The server has a Transformer-XL")
         assert page.content("#failure") == "" and set(page.errors()) == {"401"}
@@ -280,11 +287,11 @@ def test_the_page_asks_for_the_token(byte_export, tmp_path):
 def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     model = random_xlnet.random_xlnet(vocab_size=vocabulary.vocab_size)
-    continuation = Continuation(model, vocabulary, jit_compile=False)
-    ContinuingXLNet(continuation, lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
+    continuation = LeftToRightXLNet(model, vocabulary, jit_compile=False)
+    GeneratingXLNet(continuation, lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
     tuned_models.write_model_dir(tmp_path / "tuned", "classification", labels=("bad", "good"))
     trained = load_trained(str(tmp_path / "tuned"))
-    export_trained(trained, str(tmp_path / "classify"), jit_compile=False)
+    export_trained(trained, str(tmp_path / "classify"), False, [{"text": "so one"}, {"question": "no field"}])
     with server.running(str(tmp_path / "fill")) as address, browser.opened(address, tmp_path) as page:
         page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Fill blanks", "Score", "Write"]
@@ -323,9 +330,9 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
         assert page.errors() == ["400"]
     with server.running(str(tmp_path / "classify")) as address, browser.opened(address, tmp_path) as page:
         page.wait_for("#about", "The server has")
-        assert page.texts("[role=tab]") == ["Classify"]
-        page.type("#input-first", "so one")
-        page.press("Control+Enter")
+        assert page.texts("[role=tab]") == ["Classify"] and page.texts("#inputs label") == ["Text"]  # without pairs
+        assert page.texts(".examples button") == ["so one"]
+        page.click(".examples button")
         page.wait_for("#task .bars", "good")
         assert sorted(page.texts("#task th")) == ["bad", "good"]
         shares = [float(text.rstrip(" %")) for text in page.texts("#task td:nth-child(2)")]
@@ -335,17 +342,52 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
 
 @pytest.mark.slow
 def test_names_are_marked_in_a_text_in_a_browser(tmp_path):
-    tuned_models.write_model_dir(tmp_path / "tuned", "tagging", ("O", "B-A", "B-B"), 2)
+    tuned_models.write_model_dir(tmp_path / "tuned", "tagging", ("B-C", "B-A", "B-B"), 2)
     trained = load_trained(str(tmp_path / "tuned"))
     export_trained(trained, str(tmp_path / "tag"), jit_compile=False)
     text = "one \N{SNOWMAN} so the River, a dash one two three"
     with server.running(str(tmp_path / "tag")) as address, browser.opened(address, tmp_path) as page:
-        found = server.call(address, "/tag", {"texts": [text]})[1]["entities"][0]
+        answer = server.call(address, "/tag", {"texts": [text]})[1]
+        (found,), (words,) = answer["entities"], answer["words"]
         assert found
         page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Tag"]
-        page.type("#input-first", text)
+        page.type("#input-text", text)
         page.press("Control+Enter")
         page.wait_for("#task .text", "River")
-        assert page.texts("#task mark") == [f"{text[one['begin'] : one['end']]} {one['label']}" for one in found]
+        shown = [re.fullmatch(r"(.*) (\S+) ([\d.]+) %", mark).groups() for mark in page.texts("#task mark")]
+        assert [one[:2] for one in shown] == [(text[one["begin"] : one["end"]], one["label"]) for one in found]
+        sure = [
+            100 * min(word["probability"] for word in words if one["begin"] <= word["begin"] < one["end"])
+            for one in found
+        ]
+        assert [float(one[2]) for one in shown] == pytest.approx(sure, abs=0.06)
+        assert len({one["label"] for one in found}) == len(page.texts("#task .kinds li")) > 1
+        colours = page.script(
+            "return [...document.querySelectorAll('mark')].map(one => getComputedStyle(one).backgroundColor)"
+        )
+        assert len(set(zip(colours, (one["label"] for one in found), strict=True))) == len(set(colours)) > 1
+        assert page.errors() == []
+
+
+@pytest.mark.slow
+def test_the_threshold_is_drawn_and_pairs_have_a_second_text(tmp_path):
+    tuned_models.write_model_dir(tmp_path / "tuned", "multi_label", ("bad", "good", "mixed"))
+    trained = load_trained(str(tmp_path / "tuned"))
+    export_trained(trained, str(tmp_path / "label"), False, [{"text": "so one", "text_b": "the River"}])
+    about = json.loads((tmp_path / "label" / "model.json").read_text())
+    assert about["pairs"] is False and "threshold" not in about  # it was not evaluated, nor trained
+    (tmp_path / "label" / "model.json").write_text(json.dumps(about | {"pairs": True, "threshold": 0.25}))
+    with server.running(str(tmp_path / "label")) as address, browser.opened(address, tmp_path) as page:
+        page.wait_for("#about", "The server has")
+        assert len(page.texts("#inputs label")) == 2
+        page.click(".examples button")
+        page.wait_for("#task caption", "those from 25.0 % on, at the line, are given")
+        found = server.call(address, "/label", {"texts": ["so one"], "second": ["the River"]})[1]["probabilities"][0]
+        shares = {name: float(text.rstrip(" %")) / 100 for name, text in zip(
+            page.texts("#task th"), page.texts("#task td:nth-child(2)"), strict=True)}  # fmt: skip
+        assert shares == pytest.approx(found, abs=1e-3)
+        place = "const line = getComputedStyle(document.querySelector('.limited'), '::after').left; return line"
+        cell = "return document.querySelector('td:has(.limited)').getBoundingClientRect().width"
+        assert float(page.script(place).rstrip("px")) == pytest.approx(page.script(cell) / 4, abs=1)
         assert page.errors() == []

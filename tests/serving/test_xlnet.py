@@ -17,8 +17,8 @@ from serving.answers.pace import Pace
 from serving.model import ServedModel
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.causal import sampling_settings
-from txl_tf.inference.causal.left_to_right import Continuation
-from txl_tf.inference.continuing_xlnet import ContinuingXLNet
+from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
+from txl_tf.inference.generating_xlnet import GeneratingXLNet
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
 
@@ -34,8 +34,8 @@ def model():
 def served(model, tmp_path_factory):
     """A server that runs."""
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
-    continuation = Continuation(*model, jit_compile=False)
-    ContinuingXLNet(continuation, lengths=(32,), jit_compile=False).save(export_dir)
+    continuation = LeftToRightXLNet(*model, jit_compile=False)
+    GeneratingXLNet(continuation, lengths=(32,), jit_compile=False).save(export_dir)
     with server.started(export_dir) as served:
         yield served
 
@@ -138,7 +138,7 @@ def streamed(served, request):
 
 
 def test_texts_are_continued(served, call, model):
-    own = Continuation(*model, jit_compile=False)
+    own = LeftToRightXLNet(*model, jit_compile=False)
     prompts = ["the River is", "", "so one " * 40]
     request = {"prompts": prompts, "max_tokens": 20, "seeds": [1, 2, 3], "top_p": 0.9}
     expected = own.generate(prompts, 20, seed=[1, 2, 3], top_p=0.9)
@@ -158,7 +158,7 @@ def test_texts_are_continued(served, call, model):
 
 
 def test_a_session_reads_tokens(call, model):
-    own = Continuation(*model, jit_compile=False)
+    own = LeftToRightXLNet(*model, jit_compile=False)
     ids = own.vocabulary.encode("the River is")
     session = call("/sessions", {})[1]["session"]
     status, answer = call(f"/sessions/{session}", {"tokens": ids.tolist(), "top": 3})

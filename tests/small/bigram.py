@@ -6,11 +6,12 @@ import keras
 import tensorflow as tf
 
 from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
-from txl_tf.families import Family, Task
+from txl_tf.families import Family
 from txl_tf.objectives.base import Loss, Objective, ScoredBatch
 from txl_tf.ops.scores import keep_mask
 from txl_tf.settings.groups import Group, setting
 from txl_tf.settings.run import Config, DataConfig, TrainConfig
+from txl_tf.tasks.base import Pretraining
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,23 +114,29 @@ class EvaluationTokens(EvaluationLanes):
         return super().batches(**hosts).map(as_batch)
 
 
-FAMILY = Family(
-    name="bigram",
-    title="bigram table",
-    model=Bigram,
-    tasks={
-        "next_token": Task(
-            config=BigramRunConfig,
-            objective=NextToken,
-            training_data=TrainingTokens,
-            scorer=BigramScorer,
-            evaluation_data=EvaluationTokens,
-            batch_spec=lambda config, lanes, training: {
-                "tokens": tf.TensorSpec([lanes, config.data.tgt_len], tf.int32)
-            },
-            fit_to_corpus=lambda config, corpus, given: config.replace(
-                **{**given, "model": {"vocab_size": corpus.vocab_size}}
-            ),
-        )
-    },
-)
+class NextTokens(Pretraining):
+    config = BigramRunConfig
+
+    def model(self, settings):
+        return Bigram(settings)
+
+    def objective(self, model, config):
+        return NextToken(model, config)
+
+    def training_data(self, corpus, config):
+        return TrainingTokens(corpus, config)
+
+    def batch_spec(self, config, lanes, training):
+        return {"tokens": tf.TensorSpec([lanes, config.data.tgt_len], tf.int32)}
+
+    def scorer(self, model, config):
+        return BigramScorer(model, config)
+
+    def evaluation_data(self, corpus, split, config):
+        return EvaluationTokens(corpus, split, config)
+
+    def fit_to_corpus(self, config, corpus, given):
+        return config.replace(**{**given, "model": {"vocab_size": corpus.vocab_size}})
+
+
+FAMILY = Family(name="bigram", title="bigram table", tasks=(NextTokens(),))

@@ -1,6 +1,7 @@
 """A small XLNet whose every weight is large enough to matter, and a model_dir with one, for tests of inference."""
 
 import dataclasses
+import functools
 import types
 
 import numpy as np
@@ -27,8 +28,12 @@ def random_xlnet(seed=0, **settings):
     return model
 
 
+@functools.cache
 def with_prefix(cls=SubwordVocabulary):
-    """A vocabulary of a SentencePiece model that puts a space in front of every text, as XLNet's does."""
+    """A vocabulary of a SentencePiece model that puts a space in front of every text, as XLNet's does.
+
+    A process has one of each class: tracing its graphs takes a second.
+    """
     from xlnet_tokens import small_model
 
     return cls(small_model())

@@ -131,3 +131,47 @@ def imported(source, format, **settings):
     model = XLNet(own) if settings else families.make_model(config)
     load(model, checkpoint)
     return model, config
+
+
+def head_weights(rng, n_class=0):
+    """Weights of a summary and C logits, or of an answer (n_class 0), by the reference's names."""
+
+    def dense(name, rows, columns):
+        return {f"{name}/kernel": 0.3 * rng.normal(size=[rows, columns]), f"{name}/bias": rng.normal(size=[columns])}
+
+    if n_class:
+        return to_float32(dense("summary", D, D) | dense("logits", D, n_class))
+    weights = dense("start", D, 1) | dense("end/inner", 2 * D, D) | dense("end/outer", D, 1)
+    weights |= {"end/norm/gamma": rng.normal(size=[D]), "end/norm/beta": rng.normal(size=[D])}
+    weights |= dense("impossible/inner", 2 * D, D) | dense("impossible/outer", D, 1)
+    del weights["impossible/outer/bias"]
+    return to_float32(weights)
+
+
+HEADS = {
+    "classification": ("XLNetForSequenceClassification", 3),
+    "regression": ("XLNetForSequenceClassification", 1),
+    "multiple_choice": ("XLNetForMultipleChoice", 1),
+    "answering": ("XLNetForQuestionAnswering", 0),
+}
+"""Hugging Face's class and the number of outputs for each task; 0: an answer."""
+
+
+def official_head(weights, task):
+    """The variables of a fine-tuned model of the official code, without the language model's."""
+    tensors = {
+        name: tensor
+        for name, tensor in official_tensors(weights).items()
+        if "lm_loss" not in name and "mask_emb" not in name
+    }
+    scope = {"multiple_choice": "logits/dense"}.get(task, f"model/{task}_sts-b/logit")
+    names = {ours: theirs.replace(".", "/") for ours, theirs in ANSWERS.items()}
+    names |= {"summary": "model/sequnece_summary/summary", "logits": scope}
+    for ours, theirs in names.items():
+        for part in ("kernel", "bias"):
+            if f"{ours}/{part}" in weights:
+                tensors[f"{theirs}/{part}"] = weights[f"{ours}/{part}"].astype(np.float32)
+    for part in ("gamma", "beta"):
+        if f"end/norm/{part}" in weights:
+            tensors[f"end_logits/LayerNorm/{part}"] = weights[f"end/norm/{part}"].astype(np.float32)
+    return tensors

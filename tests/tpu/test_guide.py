@@ -22,6 +22,7 @@ def test_the_guide_shows_every_script():
     shown = {pathlib.Path(word).name for command in commands() for word in command[:2]}
     scripts = {path.name for path in (ROOT / "tpu").glob("*.sh")} - {"common.sh", "on_host.sh"}
     assert scripts | {"aot_compile.py"} <= shown
+    assert "python tpu/first_run.py" in (ROOT / "tpu/README.md").read_text()
 
 
 @pytest.mark.parametrize("command", [command for command in commands() if command[0].startswith("tpu/")], ids=" ".join)
@@ -36,14 +37,14 @@ def test_programs_know_the_flags():
     programs = [command[1:] for command in commands() if command[0] == "python" and command[1] != "-m"]
     # In launch.sh and keep_running.sh the arguments after -- are for train.py.
     programs += [["scripts/train.py", *command[command.index("--") + 1 :]] for command in commands() if "--" in command]
-    table = (ROOT / "tpu/cycles.md").read_text()
-    rows = [["tpu/aot_compile.py", *row.flags.split()] for row in check_cycles.rows(table)]
+    table = (ROOT / "evidence/compilers/cycles.md").read_text()
+    rows = [["evidence/compilers/aot_compile.py", *row.flags.split()] for row in check_cycles.rows(table)]
     assert len(rows) == table.count("| `--preset=")
     programs += rows
     wanted = {}
     for program, *flags in programs:
         wanted.setdefault(program, set()).update(re.match(r"--(\w+)", flag)[1] for flag in flags)
-    assert {"tpu/aot_compile.py", "scripts/train.py"} <= set(wanted)
+    assert {"evidence/compilers/aot_compile.py", "scripts/train.py"} <= set(wanted)
     for program, flags in wanted.items():
         text = subprocess.run([sys.executable, ROOT / program, "--helpfull"], capture_output=True, text=True).stdout
         known = set(re.findall(r"^\s+--(?:\[no\])?(\w+)", text, re.MULTILINE))

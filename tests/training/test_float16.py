@@ -83,7 +83,7 @@ def test_what_counts_as_overflow(loss, norm, scale, overflowed):
 
 def begin(corpus, strategy, config):
     config = change(config, model={"vocab_size": corpus.vocabulary.vocab_size, "dropout": 0.0, "dropatt": 0.0})
-    return TrainingSetup.of(config, families.training_of(config).training_data(corpus, config), strategy)
+    return TrainingSetup.of(config, families.task_of(config).training_data(corpus, config), strategy)
 
 
 @pytest.mark.parametrize("accumulate_steps", [1, 2])

@@ -55,7 +55,7 @@ def test_names_that_fit_no_weight_are_refused(names):
 
 def begin(corpus, strategy, config=FROZEN):
     config = change(config, model={"vocab_size": corpus.vocabulary.vocab_size})
-    return TrainingSetup.of(config, families.training_of(config).training_data(corpus, config), strategy)
+    return TrainingSetup.of(config, families.task_of(config).training_data(corpus, config), strategy)
 
 
 def is_frozen(path):
@@ -138,7 +138,7 @@ def test_memory_is_counted_without_what_frozen_weights_do_not_need(monkeypatch):
         monkeypatch.setattr(host_memory, "require", found.update)
         model = families.make_model(FROZEN)
         freeze(model, names)
-        objective = families.training_of(FROZEN).objective(model, FROZEN)
+        objective = families.task_of(FROZEN).objective(model, FROZEN)
         require_memory(FROZEN, tf.distribute.OneDeviceStrategy("/cpu:0"), objective)
         return next(iter(found.values()))
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from aot import steps
 
 from txl_tf import families
 from txl_tf.layers.dropout import step_seeds
@@ -39,13 +40,13 @@ def matrices(model):
     return [variables[i] for i in Sharding(TrainConfig(shard_optimizer=True), variables, replicas=2).cut]
 
 
-def some_batch(task, config, rng):
+def some_batch(config, rng):
     def draw(spec):
         if spec.dtype.is_integer:
             return tf.constant(rng.integers(0, 3, spec.shape), spec.dtype)
         return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_floating else tf.zeros(spec.shape, spec.dtype)
 
-    return tf.nest.map_structure(draw, task.batch_spec(config, B, True))
+    return tf.nest.map_structure(draw, steps.batch_spec(config, B))
 
 
 @pytest.fixture(params=[transformer_xl, pretraining, classification])
@@ -56,10 +57,10 @@ def make_config(request):
 def loss_and_gradients(config, rng, given=None):
     """The loss, and {path: gradient with respect to the matrix or to what is given instead}."""
     keras.utils.set_random_seed(3)
-    task = families.training_of(config)
+    task = families.task_of(config)
     model = families.make_model(config)
     objective = task.objective(model, config)
-    batch, state = some_batch(task, config, rng), objective.initial_state(B)
+    batch, state = some_batch(config, rng), objective.initial_state(B)
     seeds = step_seeds(tf.constant([1, 0]), tf.constant(0), tf.range(B))
     weights = [(variable, given(variable.value)) for variable in matrices(model)] if given else []
     with tf.GradientTape() as tape, given_weights(weights):

@@ -18,7 +18,7 @@ def test_bytes_are_those_of_the_model(preset, n_layer, monkeypatch):
     config = families.presets()[preset].config
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layer=n_layer))
     model = families.make_model(config)
-    objective = families.training_of(config).objective(model, config)
+    objective = families.task_of(config).objective(model, config)
     require_memory(config, tf.distribute.OneDeviceStrategy("/cpu:0"), objective)
 
     state = objective.initial_state(config.data.batch_size)

@@ -14,8 +14,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.drift import refuse_drift
 from txl_tf.training.optimizer.adam import Adam
+from txl_tf.training.same_run import refuse_other_settings
 from txl_tf.training.step import Sums
 
 CONFIG = TransformerXLConfig(
@@ -124,10 +124,10 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
 
 
 def test_a_run_that_needs_memory_may_go_on_with_it():
-    refuse_drift(
+    refuse_other_settings(
         TransformerXLRunConfig(CONFIG), TransformerXLRunConfig(dataclasses.replace(CONFIG, remat=True)), "runs/x"
     )
     with pytest.raises(InputError, match="dropout"):
-        refuse_drift(
+        refuse_other_settings(
             TransformerXLRunConfig(CONFIG), TransformerXLRunConfig(dataclasses.replace(CONFIG, dropout=0.2)), "runs/x"
         )

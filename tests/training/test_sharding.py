@@ -14,10 +14,10 @@ import replicas
 import tensorflow as tf
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
+from txl_tf.devices.collectives import part_axis
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import halved_squares, platform
-from txl_tf.ops.collectives import part_axis
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
@@ -123,7 +123,7 @@ def test_the_norm_shows_what_is_not_finite(bad, compiled, columns):
 def test_norms_that_a_gpu_joins_are_each_weights_own(rng):
     """Shapes in no order; a NaN shows in its own weight alone."""
     tensors = [rng.standard_normal(shape) for shape in [(3, 5), (7,), (5, 3), (7,), (3, 5), (1,)]]
-    with platform.traced_for("gpu"):
+    with platform.traced_for("gpu"), platform.using("fewer"):
         joined = tf.function(lambda *given: halved_squares(given), jit_compile=True)
         found = joined(*map(tf.constant, tensors))
         np.testing.assert_allclose(found, [np.sum(np.square(tensor)) / 2 for tensor in tensors], rtol=1e-14)

@@ -6,6 +6,7 @@ encoding.py runs an encoder over a text in one process, large/pipelines.py on ma
 from __future__ import annotations
 
 import abc
+import collections
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -186,13 +187,8 @@ class Words(TokenKind):
 class Subwords(TokenKind):
     """SentencePiece pieces. The ends of documents become <eod>, if the model has this piece.
 
-    Models trained here keep spaces and newlines; a given model may not.
-
-    Args:
-        vocab_size: of the model to train, on the first 40 million words of the training text.
-        model: a serialised model to use in place of a trained one.
-        xlnet: use it with XLNet's clean-up, as XLNet's spiece.model needs.
-        keep_accents: whether that clean-up leaves accents in place.
+    A model of `vocab_size` pieces is trained on the first 40 million words of the training text; it keeps spaces and
+    newlines. Or a serialised `model` is used, with `xlnet` after XLNet's clean-up, which its spiece.model needs.
     """
 
     def __init__(
@@ -213,16 +209,14 @@ class Subwords(TokenKind):
             return self._given
         if self._vocab_size is None:
             raise ValueError("give either the model or its vocab_size")
-        numbers, counts, tokens, read = words.WordNumbers(), words.Counts(), 0, 0
+        found, tokens, read = collections.Counter[str](), 0, 0
         for block in (block for split, block in text.blocks() if split == "train"):
-            ids = numbers.of(block.decode())
-            counts.add(ids)
-            tokens, read = tokens + len(ids), read + len(block)
+            found.update(seen := words.tokens_of(block.decode()))
+            tokens, read = tokens + len(seen), read + len(block)
             if tokens > _TRAINING_WORDS:
                 break
-        found = dict(zip(numbers, counts.up_to(len(numbers)).tolist(), strict=True))
         model, share = train(found, self._vocab_size)
-        first = f"the first {tokens - found.get(chr(10), 0):,} words ({read:,} bytes)"
+        first = f"the first {tokens - found[chr(10)]:,} words ({read:,} bytes)"
         rare = f", without its rarest words ({100 * (1 - share):.1f} %)" if share < 1 else ""
         self.note = (
             f"SentencePiece learned from {first if tokens > _TRAINING_WORDS else 'all'} of the training text{rare}"

@@ -14,6 +14,7 @@ import numpy as np
 from txl_tf.data import words
 from txl_tf.data.encoders import TokenKind, Words, added_counts
 from txl_tf.data.text.sources import SPLITS, TextSource
+from txl_tf.data.threads import in_order
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.progress import progress_bar
 
@@ -41,23 +42,24 @@ def encode(
 
     counts = (encoder.count(block) for split, block in blocks() if split in encoder.counted)
     vocabulary = encoder.vocabulary(text, *added_counts(counts if encoder.counted else []))
-    return vocabulary, words.in_order(lambda item: (item[0], encoder.encode(vocabulary, item[1])), blocks())
+    return vocabulary, in_order(lambda item: (item[0], encoder.encode(vocabulary, item[1])), blocks())
 
 
 def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
     """`encode`, reading the text only once: words get provisional numbers before the vocabulary is known."""
-    numbers, counts = words.WordNumbers(), words.Counts()
+    numbers = words.WordNumbers()
     spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
     for split, block in text.blocks(**encoder.reading):
-        ids = numbers.of(encoder.cleaned(block))
-        if split in encoder.counted:
-            counts.add(ids)
-        spools[split].add(ids)
+        spools[split].add(numbers.of(encoder.cleaned(block)))
     seen = list(numbers)
     del numbers  # frees memory: there may be millions of words
-    vocabulary = encoder.vocabulary(text, seen, counts.up_to(len(seen)))
+    totals = np.zeros(len(seen), np.int64)
+    for spool in (spools[split] for split in encoder.counted):
+        for start, stop in spool.groups(_SHUFFLE_TOKENS):
+            totals += np.bincount(spool.read(start, stop), minlength=len(seen))
+    vocabulary = encoder.vocabulary(text, seen, totals)
     id_of, newline = encoder.ids_of(vocabulary, seen)
-    del seen, counts
+    del seen, totals
 
     def finished(group: _Group) -> tuple[str, np.ndarray]:
         stream, split, start, stop, rng = group
@@ -79,7 +81,7 @@ def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, 
                         yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
                         bar.update(stop - start)
 
-    return vocabulary, words.in_order(finished, groups())
+    return vocabulary, in_order(finished, groups())
 
 
 class _Spool:

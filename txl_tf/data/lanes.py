@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -25,12 +25,46 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.settings.run import DataConfig
 
 if TYPE_CHECKING:
-    from txl_tf.data.tasks.corpus import TaskCorpus
+    from txl_tf.data.examples.corpus import TaskCorpus
 
 # Tokens that are read at once, in all lanes together and in one lane: enough to make the cost of an op small, few
 # enough for little memory, and for a first batch soon after a seek.
 _BLOCK_TOKENS = 1 << 20
 _LANE_BLOCK_TOKENS = 1 << 14
+
+
+class TrainingData(Protocol):
+    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over.
+
+    An epoch reads each other token about `reads` times.
+    """
+
+    epoch_steps: int
+    step_tokens: int
+    unused: int
+    reads: int
+
+    def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """One host's batches without end from a step on, alternating between its replicas."""
+
+
+class EvaluationData(Protocol):
+    """One pass over a split: `steps` batches of `lanes` lanes, with `targets` targets in total."""
+
+    @property
+    def lanes(self) -> int:
+        """B."""
+
+    @property
+    def steps(self) -> int:
+        """Batches in the pass."""
+
+    @property
+    def targets(self) -> int | None:
+        """The total number of targets; None: known only after the pass."""
+
+    def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """One host's batches, alternating between its replicas."""
 
 
 class TrainingLanes:
@@ -39,9 +73,7 @@ class TrainingLanes:
     An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
     fewer than one segment per lane. These are left out at the end. With `random_offset` an offset, drawn for each epoch
     from (seed, epoch), divides them between both ends. Epoch e of a corpus with several passes reads pass e mod passes.
-
-    Raises:
-        InputError: the split is too small for a single batch.
+    InputError if the split is too small for a single batch.
     """
 
     def __init__(self, corpus: Corpus, data: DataConfig, seed: int = 0):
@@ -57,15 +89,10 @@ class TrainingLanes:
         self.reads = 1
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches without end, from any step on: (inputs, targets), int32 [b, T] each.
+        """Batches without end, from a global step on: (inputs, targets), int32 [b, T] each.
 
-        Args:
-            step: the global step to start at; epoch = step // epoch_steps.
-            host, num_hosts: this host's index, and their number.
-            replicas_per_host: R. Element k goes to local replica k mod R.
-
-        Raises:
-            InputError: B is not a multiple of the number of replicas.
+        Element k goes to local replica k mod R, R = replicas_per_host. InputError if B is not a multiple of the number
+        of replicas.
         """
         lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
         shards, segments, tgt_len, slack = self._shards, self.epoch_steps, self._data.tgt_len, self.unused
@@ -96,10 +123,7 @@ class EvaluationLanes:
     """One pass over a split: every token but the first of each lane is a target exactly once.
 
     The N tokens are cut into B lanes whose lengths differ by at most one; after the end of a lane targets are -1 and
-    inputs 0. Attributes as for EvaluationData.
-
-    Raises:
-        InputError: some lane would have no target.
+    inputs 0. Attributes as for EvaluationData. InputError if some lane would have no target.
     """
 
     def __init__(self, corpus: Corpus, split: str, batch_size: int, tgt_len: int):

@@ -7,7 +7,6 @@ shards and vocabulary in a sub-directory, which the manifest names (staging.py).
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import functools
 import hashlib
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.threads import REQUESTS, in_order
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
@@ -159,8 +159,7 @@ class Corpus:
 
     def check_sizes(self) -> None:
         """Raises InputError if a shard is missing or its size differs from the manifest."""
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow; shards may be many
-            list(pool.map(self._check_size, self.shards()))
+        list(in_order(self._check_size, self.shards(), REQUESTS))
 
     def _check_size(self, shard: Shard) -> None:
         path = self.path(shard.file)
@@ -202,8 +201,7 @@ def has_corpus(data_dir: str) -> bool:
 def load_corpus(data_dir: str) -> Corpus:
     """The Corpus in `data_dir`, whose manifest and sizes of shards are checked.
 
-    Raises:
-        InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
+    InputError if there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
     """
     corpus = read_manifest(data_dir)
     corpus.check_sizes()

@@ -12,6 +12,7 @@ from txl_tf.counted import counted
 from txl_tf.data import records
 from txl_tf.data.manifest import Corpus, Split
 from txl_tf.data.tables.forms import read_text
+from txl_tf.data.tables.json_records import is_json
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 
@@ -26,6 +27,8 @@ def corpus_of_text(path: str, vocabulary: Vocabulary, identity: Mapping[str, Any
     cannot be read or has fewer than two tokens; errors from the block also name the file.
     """
     text = read_text(path)
+    if is_json(text):
+        print(f"{path}: the letters of JSON are read, with its keys and escapes", file=sys.stderr)
     if returns := text.count("\r"):
         print(f"{path}: {counted(returns, 'line end')} with \\r read as \\n", file=sys.stderr)
         text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -39,16 +39,14 @@ def prepare(
     preparation removes the files of a killed one, except its downloads, which it uses.
 
     Args:
-        dataset: one of DATASETS.
+        dataset, **settings: the fields of Settings.
         data_dir: local or gs://.
         overwrite: whether to replace another corpus in `data_dir`.
         download_dir: local; None: data_dir/downloads, or ~/.cache/txl_tf where data_dir is not local.
         beam_args: flags of Apache Beam, which then does the work on many machines; None: this process does it.
-        **settings: the other fields of Settings.
 
-    Raises:
-        InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus,
-            or files that do not belong to a corpus; or the files of the source have changed since.
+    InputError if the source is missing or wrong, settings contradict each other, `data_dir` holds another corpus or
+    files that do not belong to one, or the files of the source have changed since.
     """
     wanted = Settings(dataset, **settings)
     wanted.check()
@@ -154,7 +152,7 @@ def _beam_pipelines(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "apache_beam":
             raise
-        raise InputError("--runner=beam needs Apache Beam: pip install -r requirements-beam.txt") from error
+        raise InputError("--runner=beam needs Apache Beam: run python -m pip install 'txl_tf[beam]'") from error
     finally:
         python_logging.disable(python_logging.NOTSET)
     return pipelines

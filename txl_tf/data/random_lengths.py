@@ -29,9 +29,6 @@ class RandomLanes(TrainingLanes):
     probability 0.05 the mean is half of tgt_len. The length is rounded down, and is at least SHORTEST and at most three
     standard deviations above tgt_len. In an epoch each lane is read once from its first token to its last; the last
     segment is cut. `epoch_steps` and `step_tokens` are those on average, without padding.
-
-    Raises:
-        InputError: the split is too small for a single batch of tgt_len.
     """
 
     def __init__(self, corpus: Corpus, data: DataConfig, seed: int = 0):

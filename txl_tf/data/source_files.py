@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from txl_tf.data.request import Settings
 from txl_tf.data.text.sources import find_files
+from txl_tf.data.threads import REQUESTS, in_order
 from txl_tf.errors import InputError
 from txl_tf.storage.files import digest
 
@@ -45,8 +45,7 @@ def described(files: Sequence[str]) -> Known:
     def about(path: str) -> list[Any]:
         return [*_size_and_time(path), None if "://" in path else digest(path)]
 
-    with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
-        return dict(zip(files, pool.map(about, files), strict=True))
+    return dict(zip(files, in_order(about, files, REQUESTS), strict=True))
 
 
 def _size_and_time(path: str) -> tuple[int, int]:
@@ -66,6 +65,5 @@ def changed(known: Known, files: Sequence[str]) -> list[str]:
         (size, time, sha256), (new_size, new_time) = known[path], _size_and_time(path)
         return new_size != size or (new_time != time and (sha256 is None or digest(path) != sha256))
 
-    with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        found = [path for path, new in zip(files, pool.map(differs, files), strict=True) if new]
+    found = [path for path, new in zip(files, in_order(differs, files, REQUESTS), strict=True) if new]
     return sorted({*found, *(set(known) - set(files))})

@@ -30,8 +30,7 @@ _SHARD = r"(train(-\d+)?|valid|test)-\d{5,}\.tfrecord(\.partial-.*)?"
 def begin(data_dir: str) -> str:
     """Chooses the folder of a new corpus, "" for data_dir itself, and makes it. Call it under a Lock, then `clean_up`.
 
-    Raises:
-        InputError: data_dir has files with the names of a corpus's files that are not of a corpus.
+    InputError if data_dir has files with the names of a corpus's files that are not of a corpus.
     """
     clean_up(data_dir)
     path = tf.io.gfile.join(data_dir, manifest.FILE_NAME)

@@ -183,7 +183,7 @@ def agree(strategy: tf.distribute.Strategy, number: int) -> int:
 
 
 def of_chief(strategy: tf.distribute.Strategy, digits: str) -> str:
-    """The chief's hexadecimal digits, on all workers. Every worker gives as many."""
+    """The chief's hexadecimal digits, on all workers. Every worker gives the same number of digits."""
     own = digits if is_chief(strategy) else "0" * len(digits)
     parts = [own[i : i + 7] for i in range(0, len(own), 7)]  # 28 bits
     return "".join(f"{agree(strategy, int(part, 16)):0{len(part)}x}" for part in parts)
@@ -305,7 +305,7 @@ def distribute_batches(
 
 
 def untested(ops: str) -> str | None:
-    """What a user should know of operations that have not run on devices like these; None: nothing."""
+    """A line for users on operations that have not run on devices like these; None: they have."""
     target = platform.program().target
     if target == "tpu":
         return "no TPU has run this yet: its programs were only compiled for one"

@@ -5,18 +5,21 @@ TensorFlow is imported when a function is called, so that importing this package
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import Family, FineTuning, Preset, Recipe, Task, Training
+from txl_tf.families.base import Family, Preset, Recipe
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
 from txl_tf.settings.run import Config, parse_config
+from txl_tf.tasks.base import FineTuning, Pretraining, Task
 
 if TYPE_CHECKING:
     import keras
 
 _FAMILIES: dict[str, Family] = {}
+
+Kind = TypeVar("Kind", bound=Task)
 
 
 def register(family: Family) -> None:
@@ -42,43 +45,30 @@ def family_of(config: Config | type[Config]) -> Family:
     return _FAMILIES[config.family]
 
 
-def training_of(config: Config) -> Training:
-    """The task of a run with these settings, as the training loop needs it; InputError if it is not trained here."""
-    use = _FAMILIES[config.family].tasks[config.task]
-    if not isinstance(use, Training):
-        raise InputError(
-            f"a model of {family_of(config).title} for {config.task} is not trained here: use it from Python "
-            "(txl_tf.runs.model_dir.load_trained)"
-        )
-    return use
+@overload
+def task_of(config: Config | type[Config]) -> Task: ...
 
 
-def task_of(config: Config) -> Task:
-    """The Task of a run with these settings; InputError if models of this task do not learn from a Corpus."""
-    use = _FAMILIES[config.family].tasks[config.task]
-    if not isinstance(use, Task):
-        raise InputError(
-            f"a model of {family_of(config).title} for {config.task} is not trained or evaluated by this command: use "
-            "scripts/finetune.py, scripts/predict.py, or Python (txl_tf.runs.model_dir.load_trained)"
-        )
-    return use
+@overload
+def task_of(config: Config | type[Config], kind: type[Kind]) -> Kind: ...
 
 
-def fine_tuning_of(config: Config) -> FineTuning:
-    """The FineTuning of a run with these settings; InputError if models of this task are not fine-tuned."""
-    use = _FAMILIES[config.family].tasks[config.task]
-    if not isinstance(use, FineTuning):
-        raise InputError(f"{family_of(config).title} is not fine-tuned for {config.task}: choose another task")
-    return use
+def task_of(config: Config | type[Config], kind: type[Task] = Task) -> Task:
+    """The task of a run with these settings; InputError if it is not of this kind, Pretraining or FineTuning."""
+    family = family_of(config)
+    task = family.task(config.task)
+    if not isinstance(task, kind):
+        raise InputError(kind.refusal.format(title=family.title, task=config.task))
+    return task
 
 
 def able_to(ability: str) -> str:
     """The families and tasks whose models have a method of `txl_tf.Model`, for a message."""
     titles = [
-        f"{family.title} for {task}"
+        f"{family.title} for {task.name}"
         for family in _FAMILIES.values()
-        for task, use in family.tasks.items()
-        if ability in use.methods
+        for task in family.tasks
+        if ability in task.methods
     ]
     return " or ".join(titles) or "another version of txl_tf"
 
@@ -86,23 +76,18 @@ def able_to(ability: str) -> str:
 def tuned_configs() -> dict[str, type[Config]]:
     """The settings of every task for which models are fine-tuned, by the task's name."""
     return {
-        name: use.config
-        for family in _FAMILIES.values()
-        for name, use in family.tasks.items()
-        if isinstance(use, FineTuning)
+        task.name: task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, FineTuning)
     }
 
 
-def make_model(config: Config) -> keras.Model:
+def make_model(config: Any) -> keras.Model:
     """The model of a run with these settings, with its weights created."""
-    family = _FAMILIES[config.family]
-    make = family.tasks[config.task].model or family.model
-    return make(config.model)
+    return task_of(config).model(config.model)
 
 
 def run_configs() -> list[type[Config]]:
     """The settings of every task of every family that learns from a Corpus."""
-    return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if isinstance(task, Task)]
+    return [task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, Pretraining)]
 
 
 def with_article(config: Config | type[Config]) -> str:
@@ -140,10 +125,12 @@ def config_from_json(text: str, where: str = "config.json") -> Config:
         raise InputError(f"{where} is of family {name!r}; known are {', '.join(_FAMILIES)}")
     if not family.tasks:
         raise InputError(f"{where} is of family {name!r}; no run of {family.title} can be started or read")
-    task = groups.pop("task", next(iter(family.tasks)))
-    if task not in family.tasks:
-        raise InputError(f"{where} is of task {task!r}; {family.title} has {', '.join(family.tasks)}")
-    return family.tasks[task].config.from_groups(groups, where)
+    name = groups.pop("task", family.tasks[0].name)
+    task = family.task(name)
+    if task is None:
+        names = ", ".join(task.name for task in family.tasks)
+        raise InputError(f"{where} is of task {name!r}; {family.title} has {names}")
+    return task.config.from_groups(groups, where)
 
 
 register(TRANSFORMER_XL)

@@ -11,11 +11,11 @@ from txl_tf.runs.model_dir import TrainedModel
 
 
 def tool_for(trained: TrainedModel, ability: str, jit_compile: bool | None = None, **options: Any) -> Any:
-    """The object that `Use.abilities` registers for an ability, from a TrainedModel; options: those of its `of`.
+    """The object that `Task.abilities` registers for an ability, from a TrainedModel; options: those of its `of`.
 
     InputError if the model does not have this ability, or its kind does not take these options.
     """
-    use = families.family_of(trained.config).tasks[trained.config.task]
+    use = families.task_of(trained.config)
     if ability not in use.abilities:
         raise unable(trained, ability)
     module, _, name = use.abilities[ability].partition(":")
@@ -25,7 +25,7 @@ def tool_for(trained: TrainedModel, ability: str, jit_compile: bool | None = Non
 def unable(trained: TrainedModel, ability: str) -> InputError:
     """The error for an ability that a model does not have."""
     family = families.family_of(trained.config)
-    able = ", ".join(family.tasks[trained.config.task].methods)
+    able = ", ".join(families.task_of(trained.config).methods)
     return InputError(
         f"{trained.model_dir} holds a model of {family.title} for {trained.config.task}, which does not {ability}, but "
         f"can {able or 'only be read'}: give a model of {families.able_to(ability)}"

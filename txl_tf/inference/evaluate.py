@@ -54,7 +54,7 @@ class Evaluator:
         tokens: int = 0,
         **options: Any,
     ):
-        task = families.task_of(config)
+        task = families.task_of(config, families.Pretraining)
         self._corpus, self._strategy, self._split = corpus, strategy, split
         with strategy.scope():
             self._scorer = task.scorer(model, config, **options)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+import bisect
 import contextlib
 import json
 import pathlib
 import string
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,8 @@ from txl_tf.progress import progress_bar
 from txl_tf.storage.files import complete_directory, require_new_directory, write_atomically
 
 READMES = pathlib.Path(__file__).parent / "readmes"
+ROOM = 6
+"""The tokens of a row that are not the long text's: its marks, and those of a short text beside it."""
 
 
 class Served(abc.ABC):
@@ -28,13 +32,17 @@ class Served(abc.ABC):
     Attributes:
         readme: name of a file in readmes/, which describes the signatures; it has $placeholders.
         model, vocabulary: used by the signatures.
-        kept: further variables that they use.
+        kept: further variables and resources that they use.
+        lengths: of rows in tokens, ascending, for which the model is traced; (): for any.
+        dev: metrics of a fine-tuned model on dev.
     """
 
     readme: str
     model: keras.Model
     vocabulary: Vocabulary
-    kept: Sequence[tf.Variable] = ()
+    kept: Sequence[Any] = ()
+    lengths: Sequence[int] = ()
+    dev: Mapping[str, float] = types.MappingProxyType({})
 
     @abc.abstractmethod
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
@@ -56,6 +64,19 @@ class Served(abc.ABC):
         config = self.model.config
         facts = {"vocabulary": config.vocab_size, "unit": self.vocabulary.unit}
         return json.dumps(facts | {"layers": config.n_layer, "width": config.d_model})
+
+    def words(self) -> list[int]:
+        """How many words "a" need each of `lengths`: a server runs such texts before it is ready."""
+
+        def tokens(words: int) -> int:
+            return len(self.vocabulary.encode(" ".join(["a"] * words)))
+
+        counts, shorter = set(), 0
+        for length in self.lengths:
+            most = max(length - ROOM, shorter - 1)
+            counts.add(max(0, bisect.bisect_right(range(length), most, key=tokens) - 1))
+            shorter = length
+        return sorted(counts)
 
     def files(self) -> dict[str, str]:
         """The texts to write beside the SavedModel and README.md, by file name."""

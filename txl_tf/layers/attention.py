@@ -18,17 +18,17 @@ from txl_tf.layers.dropout import TIME, check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.positions import key_distances, sinusoids
-from txl_tf.ops import LayerSlice, Matrix, Scores
+from txl_tf.ops import Scores
 from txl_tf.ops.attention import attend, attend_ring
 
 
 class Kernels(typing.NamedTuple):
     """The projections as matrices: three [D, H d], the query's scaled by 1 / sqrt(d), and the output's [H d, D]."""
 
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    output: Matrix
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    output: tf.Tensor
 
 
 class PositionDropout(typing.NamedTuple):
@@ -258,7 +258,7 @@ class MemoryAttention(Layer):
         self,
         hidden: tf.Tensor,
         ring: ops.KeyValueRing,
-        position: tf.Tensor | LayerSlice,
+        position: tf.Tensor,
         attention_mask: tf.Tensor,
         kernels: Kernels,
         biases: Biases | None = None,

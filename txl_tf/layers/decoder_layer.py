@@ -17,7 +17,7 @@ from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.layer_norm import LayerNorm
 from txl_tf.layers.segment_attention import SegmentAttention
-from txl_tf.ops import KeyValueRing, LayerSlice
+from txl_tf.ops import KeyValueRing
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
     "transformer_xl": RelMultiHeadAttention,
@@ -145,7 +145,7 @@ class DecoderLayer(Layer):
         self,
         hidden: tf.Tensor,
         ring: KeyValueRing,
-        positions: tf.Tensor | LayerSlice,
+        positions: tf.Tensor,
         attention_mask: tf.Tensor,
         kernels: tuple[Kernels, ...],
         biases: Biases | None = None,

@@ -32,7 +32,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         d_embed: width of the first cluster's rows; None: d_model.
         cutoffs: the ids at which clusters end, increasing, below V.
         div_val: each cluster's rows are this many times narrower than those of the previous cluster.
-        proj_same_dim: with div_val > 1, project clusters whose width already is d_model, too.
+        proj_same_dim: with div_val > 1, also project clusters whose width already is d_model.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
         scale: factor of the vectors; None: sqrt(d_model), as in Transformer-XL.
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from txl_tf import ops
 from txl_tf.layers.dropout import TIME, check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
-from txl_tf.ops import Matrix
 
 
 def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
@@ -68,7 +67,7 @@ class FeedForward(Layer):
         hidden: tf.Tensor,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        kernels: tuple[Matrix, Matrix] | None = None,
+        kernels: tuple[tf.Tensor, tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """The block on hidden [.., D]; kernels: by `kernels()`, in the compute dtype, if the caller keeps them."""
         rate = self.dropout if training else 0.0

@@ -95,7 +95,7 @@ class StreamPart(NamedTuple):
     used: tf.Tensor | None = None
     seed: int = 0
 
-    def kept(self, x: tf.Tensor) -> tf.Tensor:
+    def without_unused(self, x: tf.Tensor) -> tf.Tensor:
         """x [B, H, P, n], zero in unused rows."""
         return x if self.used is None else tf.where(self.used[:, None, :, None], x, tf.zeros([], x.dtype))
 
@@ -193,9 +193,9 @@ class SegmentAttention(RelMultiHeadAttention):
             mask = rows_at(self._checked_mask(part.mask, t_len, k_len), part.places)
             scores = self._stream_scores(part, rows, key, position, streams, biases)
             if look is not None:
-                looked.append(part.kept(self._probabilities(scores, mask)))
+                looked.append(part.without_unused(self._probabilities(scores, mask)))
             drop = ops.Drop(self.dropatt if training else 0.0, None if seed is None else tf.add(seed, [0, part.seed]))
-            outputs.append(part.kept(ops.attend(scores, value, mask, drop)))
+            outputs.append(part.without_unused(ops.attend(scores, value, mask, drop)))
             first += part.size
         if look is not None:
             look(tf.concat(looked, axis=2))

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from txl_tf.data.tables.results import cell, new_names
 from txl_tf.errors import InputError
 from txl_tf.metrics.labelling import rates
-from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Worst
+from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Worst, heading
 
 CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
 NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)
 CLASSES_HEADER = ("class", "examples", "predicted", "precision", "recall", "f1")
+
+OF_A_TEXT, TEXTS = ("row", "label", "prediction", "probability", "loss"), ("text", "text_b")
+"""Columns of worst.csv that have no other use; those of the table stand after the first."""
 
 MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
 """Limits of a model card: classes of the matrix, errors, and characters of a text."""
@@ -30,8 +35,14 @@ def by_class(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> lis
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def error_files(panels: Sequence[Panel]) -> dict[str, str]:
-    """The content of each file by its name, from the panels of an evaluation."""
+def error_files(
+    panels: Sequence[Panel], source: Callable[[int], dict[str, Any]] = lambda _: {}, separator: str = "|"
+) -> dict[str, str]:
+    """The content of each file by its name, from the panels of an evaluation.
+
+    `source` gives what is known of the text of a wrong prediction by its number, as `FineTuning.source`; `separator` is
+    that of labels in a cell.
+    """
     files = {}
     for panel in panels:
         if isinstance(panel, Confusion):
@@ -43,7 +54,7 @@ def error_files(panels: Sequence[Panel]) -> dict[str, str]:
         elif isinstance(panel, ByLabel):
             files[CLASSES_FILE] = _classes(*panel)
         elif isinstance(panel, Worst):
-            files[WORST_FILE] = _text([("error", "text"), *panel.rows])
+            files[WORST_FILE] = _worst(panel, source, separator)
     return files
 
 
@@ -58,13 +69,32 @@ def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
             yield ""
     worst = tables.get(WORST_FILE, [])[1 : MOST_ERRORS + 1]
     if worst:
-        yield f"The worst errors (`{WORST_FILE}` has more):\n"
-        yield from (f"- {_plain(error)}: {_plain(text)}" for error, text in worst)
+        yield f"The surest errors (`{WORST_FILE}` has more):\n"
+        for row in worst:
+            columns = dict(zip(tables[WORST_FILE][0], row, strict=True))
+            try:
+                yield f"- {_plain(heading(columns))}: {_plain(columns['text'])}"
+            except (KeyError, ValueError) as error:
+                raise InputError(f"{WORST_FILE} is damaged ({error}): remove it") from error
 
 
 def _classes(names: Sequence[str], *counts: np.ndarray) -> str:
     rows = zip(names, by_class(*counts), strict=True)
     return _text([CLASSES_HEADER, *((name, *row) for name, row in rows)])
+
+
+def _worst(worst: Worst, source: Callable[[int], dict[str, Any]], separator: str) -> str:
+    """A row for each wrong prediction: its place, the table's other cells, what is wrong, and the whole text."""
+    found = []
+    for one in worst.rows:
+        about = {"text": one.text} | source(one.number)
+        texts = {name: about.pop(name) for name in TEXTS if name in about}
+        cells = about.pop("cells", {})
+        names = new_names((*OF_A_TEXT, *TEXTS, "error"), list(cells))
+        found.append(about | {names[name]: value for name, value in cells.items()} | dict(one.columns) | texts)
+    header = list(dict.fromkeys(name for row in found for name in row)) or [*OF_A_TEXT, "text"]
+    header.sort(key=lambda name: name in TEXTS)  # where the rows of a file differ, some columns come later
+    return _text([header, *([cell(row.get(name), separator) for name in header] for row in found)])
 
 
 def _text(rows: Sequence[Sequence[Any]]) -> str:
@@ -74,11 +104,14 @@ def _text(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _rows(name: str, text: str) -> list[list[str]]:
+    csv.field_size_limit(1 << 30)  # a text may be long
     try:
         rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         raise InputError(f"{name} is not CSV ({error}): remove it") from error
-    width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: 2, CONFUSION_FILE: len(rows)}[name]
+    width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: len(rows[0]) if rows else 0, CONFUSION_FILE: len(rows)}[
+        name
+    ]
     if not rows or any(len(row) != width for row in rows):
         raise InputError(f"{name} is damaged, its rows do not have {width} columns: remove it")
     return rows
@@ -93,7 +126,7 @@ def _plain(text: str) -> str:
     """A text in one line of Markdown."""
     text = " ".join(text.split())
     text = text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + ".."
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _rounded(cell: str) -> str:

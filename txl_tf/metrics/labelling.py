@@ -84,6 +84,13 @@ def entropy(counts: np.ndarray) -> float:
     return float(-np.sum(frequencies * np.log(frequencies)))
 
 
+def interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a probability of which `share` of `count` draws were seen (Wilson 1927)."""
+    z = 1.96  # standard deviations of 95 % of a normal distribution
+    centre, spread = share + z**2 / (2 * count), z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    return (centre - spread) / (1 + z**2 / count), (centre + spread) / (1 + z**2 / count)
+
+
 def label_counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each label how often it is predicted rightly, occurs, and is predicted, int [C]; for `rates`."""
     label, predicted = label.astype(bool), predicted.astype(bool)

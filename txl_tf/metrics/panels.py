@@ -1,20 +1,22 @@
 """Data for pictures, texts and tables about an evaluation on dev.
 
-metrics/results.py makes them. training/board/draw_panels.py draws them for TensorBoard, and metrics/error_files.py
+TaskResults makes them. training/board/draw_panels.py draws them for TensorBoard, and metrics/error_files.py
 writes them as files.
 """
 
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 if typing.TYPE_CHECKING:
-    from txl_tf.data.tasks.examples import ExampleSet
+    from txl_tf.data.examples.example_set import ExampleSet
     from txl_tf.data.vocabularies import Vocabulary
 
-FIRST, SECOND = 0, 1  # segment ids, as in data/tasks/layout.py
+FIRST, SECOND = 0, 1  # segment ids, as in data/examples/layout.py
 
 
 class Confusion(typing.NamedTuple):
@@ -52,13 +54,39 @@ class Reliability(typing.NamedTuple):
     right: np.ndarray
 
 
-class Worst(typing.NamedTuple):
-    """The worst predictions, the worst first: for each a heading and a text."""
+class Wrong(typing.NamedTuple):
+    """A wrong prediction.
 
-    rows: tuple[tuple[str, str], ...]
+    number: of its text or question, from 0 on.
+    columns: its label and prediction and, where there are such, probability and loss; or error, what is wrong in words.
+    text: as the model reads it.
+    """
+
+    number: int
+    columns: Mapping[str, Any]
+    text: str
+
+
+class Worst(typing.NamedTuple):
+    """The worst predictions, the worst first."""
+
+    rows: tuple[Wrong, ...]
 
 
 Panel = Confusion | ByLabel | Reliability | Worst
+
+
+def heading(columns: Mapping[str, Any]) -> str:
+    """The columns of a wrong prediction, or of its row in a file, in words."""
+    if "error" in columns:
+        return str(columns["error"])
+    given, right = (
+        (value if isinstance(value, str) else ", ".join(value)) or "nothing"
+        for value in (columns["prediction"], columns["label"])
+    )
+    sure, loss = columns.get("probability", ""), columns.get("loss", "")
+    about = given if sure == "" else f"{given} ({float(sure):.1%})"
+    return f"{about} instead of {right}" + ("" if loss == "" else f", loss {float(loss):.3f}")
 
 
 def texts_of(examples: ExampleSet, vocabulary: Vocabulary, i: int) -> str:

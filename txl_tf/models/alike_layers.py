@@ -14,7 +14,6 @@ from txl_tf.models.given_weights import given_weights
 from txl_tf.ops import KeyValueRing
 from txl_tf.ops.gradients import without_custom_gradients
 from txl_tf.ops.plain import Plain
-from txl_tf.ops.stored import LayerSlice
 
 
 class AlikeLayers:
@@ -28,25 +27,17 @@ class AlikeLayers:
         # Each by ops.implementation(), with which a trace computes.
         self._extend: dict[Plain, Callable[..., Any]] = {}
 
-    def extend(
-        self, i: int, hidden: tf.Tensor, positions: tf.Tensor | LayerSlice, **inputs: Any
-    ) -> tuple[tf.Tensor, KeyValueRing]:
+    def extend(self, i: int, hidden: tf.Tensor, **inputs: Any) -> tuple[tf.Tensor, KeyValueRing]:
         """Layer i's output [B, T, D], and its ring; arguments as for `DecoderLayer.extend`."""
-        # A tf.function takes tensors, and tuples of them.
-        given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self.layers[i])]
         key = ops.implementation()
         if key not in self._extend:
-            self._extend[key] = tf.function(self._traced_extend, autograph=False)
-        return self._extend[key](weights, hidden, given, **inputs)
-
-    @without_custom_gradients()  # no gradient flows through a ring
-    def _traced_extend(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
-        positions = LayerSlice(*given) if isinstance(given, tuple) else given
-        return self.extend_with(weights, hidden, positions=positions, **inputs)
+            # No gradient flows through a ring.
+            self._extend[key] = tf.function(without_custom_gradients()(self.extend_with), autograph=False)
+        return self._extend[key](weights, hidden, **inputs)
 
     def extend_with(self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any) -> tuple[tf.Tensor, Any]:
-        """As `extend`, with a layer's slice of the weights from `stacked`, and any kind of ring."""
+        """As `extend`, with a layer's slice of the weights from `stacked`."""
         with given_weights(zip(_small_weights(self.layers[0]), weights, strict=True)):
             return self.layers[0].extend(hidden, **inputs)
 

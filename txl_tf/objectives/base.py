@@ -10,7 +10,6 @@ mems: it is passed from step to step, and saved in checkpoints.
 
 from __future__ import annotations
 
-import abc
 import typing
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -108,43 +107,3 @@ class AttentionView(typing.NamedTuple):
     probabilities: Callable[[Batch], dict[str, tf.Tensor]]
     queries: dict[str, np.ndarray]
     m_len: int
-
-
-class TaskObjective(Objective, abc.ABC):
-    """The objective of a task whose batches are dicts of features, with "weight" [b].
-
-    One forward pass, a loss for each example, no state. Subclasses define the loss of an example.
-    """
-
-    def __init__(self, model: Any, config: Any):
-        self.model, self.config = model, config
-
-    @abc.abstractmethod
-    def logits(self, batch: Batch, **options: Any) -> Any:
-        """The model's outputs for a batch; options: seed and training as for `XLNet.call`."""
-
-    @abc.abstractmethod
-    def losses(self, logits: Any, batch: Batch) -> tf.Tensor:
-        """The loss of each example, [b], from the model's outputs."""
-
-    @abc.abstractmethod
-    def outputs(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The model's outputs to make predictions from: tensors [b, ..], without dropout.
-
-        If the batch has targets, "loss" [b] is the loss of each example.
-        """
-
-    def targets(self, batch: Batch, weight: tf.Tensor) -> tf.Tensor:
-        """How many targets each example has, [b], times its weight [b]; by default one."""
-        return weight
-
-    def initial_state(self, lanes: int) -> tuple[()]:
-        """Nothing is carried from batch to batch."""
-        return ()
-
-    def __call__(self, batch: Batch, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
-        """The loss of a batch; see Objective. The weight is the number of targets."""
-        losses = self.losses(self.logits(batch, seed=seed, training=training), batch)
-        weight = tf.cast(batch["weight"], losses.dtype)
-        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
-        return Loss(total, tf.reduce_sum(self.targets(batch, weight)), state)

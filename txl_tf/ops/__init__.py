@@ -16,9 +16,8 @@ from txl_tf.ops.attention import attend, attend_ring
 from txl_tf.ops.platform import implementation
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import Cluster, Drop, Scores
-from txl_tf.ops.stored import LayerSlice, Matrix
 
-__all__ = ["Cluster", "Drop", "KeyValueRing", "LayerSlice", "Matrix", "Scores", "attend", "attend_ring"]
+__all__ = ["Cluster", "Drop", "KeyValueRing", "Scores", "attend", "attend_ring"]
 
 
 def positions(
@@ -37,22 +36,22 @@ def positions(
     return implementation().positions(rows, query, training, backward)
 
 
-def heads(x: tf.Tensor, matrix: Matrix, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
+def heads(x: tf.Tensor, matrix: tf.Tensor, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
     """Queries, keys or values of memory [B, M, D] and segment [B, T, D], by a matrix [D, H d]: [B, H, M + T, d]."""
     return implementation().heads(x, matrix, n_head, memory)
 
 
-def rows_by_head(rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Rows [K, D], which all texts share, times a kernel [D, H, d]: [H, K, d]."""
-    return implementation().rows_by_head(rows, kernel)
+def rows_by_head(rows: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Rows [K, D], which all texts share, times a weight [D, H, d]: [H, K, d]."""
+    return implementation().rows_by_head(rows, weight)
 
 
-def dot(x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
+def dot(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """x [.., D] times a matrix [D, F]: [.., F]."""
     return implementation().dot(x, matrix)
 
 
-def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor) -> tf.Tensor:
+def dense(x: tf.Tensor, matrix: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]."""
     return implementation().dense(x, matrix, bias)
 

@@ -19,7 +19,6 @@ from txl_tf.ops.plain import Plain, accurate_dtype, added, inverse_deviation
 from txl_tf.ops.platform import implementation
 from txl_tf.ops.scores import NO_DROP, TILE, Block, Cluster, Drop, Scores, cut, tile_mask
 from txl_tf.ops.shift import columns_from
-from txl_tf.ops.stored import LayerSlice
 
 
 def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop = NO_DROP) -> tf.Tensor:
@@ -35,7 +34,7 @@ def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop = NO_DR
     return implementation().attend(scores, value, mask, drop)
 
 
-def attend_ring(scores: Scores, value: tf.Tensor | LayerSlice, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+def attend_ring(scores: Scores, value: tf.Tensor, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
     """As `attend`, to the keys and values of a ring, without gradient.
 
     oldest: int scalar, the slot of the oldest key. Positions and mask still go from the oldest key to the newest.
@@ -175,10 +174,9 @@ class Attention(Plain):
         return run(score, value)
 
     def heads(self, x: tf.Tensor, matrix: Any, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
-        """With a memory the gradient equals TensorFlow's, but comes from other products.
+        """With a memory: the same gradient as TensorFlow's, with one matmul for the matrix instead of two.
 
-        One matmul gives the matrix's gradient, where TensorFlow would add two. Memory and segment have one each, so
-        that compilers remove the memory's if it is not used.
+        Memory and segment have a matmul each, so that compilers remove the memory's if it is not used.
         """
         if memory is None:
             return super().heads(x, matrix, n_head)

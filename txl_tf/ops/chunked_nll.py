@@ -28,11 +28,11 @@ def default_chunk_size(tokens: int | None) -> int:
 
 
 def cluster_nll(
-    kernels: Plain, hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster, chunk_size: int | None = None
+    ops: Plain, hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster, chunk_size: int | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`ops.cluster_nll` in chunks of C tokens, with the products of an implementation; None: `default_chunk_size`."""
     size = chunk_size or default_chunk_size(hidden.shape[0])
-    tokens = _OwnTokens(kernels, labels, size if hidden.shape[0] is None else min(size, hidden.shape[0]))
+    tokens = _OwnTokens(ops, labels, size if hidden.shape[0] is None else min(size, hidden.shape[0]))
 
     @custom_gradient
     def run(hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *projection: tf.Tensor) -> WithGradient:
@@ -66,10 +66,10 @@ class _Chunk(NamedTuple):
 
 
 class _OwnTokens:
-    """The cluster's tokens among N, read in chunks of C; labels: int32 [N]; kernels: for the products."""
+    """The cluster's tokens among N, read in chunks of C; labels: int32 [N]; ops: for the products."""
 
-    def __init__(self, kernels: Plain, labels: tf.Tensor, chunk_size: int):
-        self.kernels, self.labels, self.chunk_size = kernels, labels, chunk_size
+    def __init__(self, ops: Plain, labels: tf.Tensor, chunk_size: int):
+        self.ops, self.labels, self.chunk_size = ops, labels, chunk_size
         self.count = tf.reduce_sum(tf.cast(labels >= 0, tf.int32))
         own_first = tf.argsort(tf.cast(labels < 0, tf.int32), stable=True)
         self.own_first = tf.pad(own_first, [[0, chunk_size]])  # the last chunk may reach past the end
@@ -126,6 +126,6 @@ class _OwnTokens:
         label_C = tf.where(own_C, tf.gather(self.labels, rows_C), 0)
         embedded_CxE = hidden_CxD = tf.gather(hidden, rows_C)
         if weights.projection is not None:
-            embedded_CxE = self.kernels.dot_rows(hidden_CxD, weights.projection)
-        logits_CxS = self.kernels.logits(embedded_CxE, weights.table, weights.bias)
+            embedded_CxE = self.ops.dot_rows(hidden_CxD, weights.projection)
+        logits_CxS = self.ops.logits(embedded_CxE, weights.table, weights.bias)
         return _Chunk(rows_C, own_C, label_C, hidden_CxD, embedded_CxE, logits_CxS)

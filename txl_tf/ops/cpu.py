@@ -21,7 +21,6 @@ from txl_tf.ops.gradients import WithGradient, custom_gradient
 from txl_tf.ops.plain import accurate_dtype
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.stored import as_bits
 
 SUMS_SIDE_BY_SIDE = 16
 """The number of float32 numbers in the widest vector register."""
@@ -60,11 +59,11 @@ class Cpu(Attention):
         _, length, width = merged.shape
         return _heads_first(tf.reshape(merged, [-1, length, n_head, width // n_head]))
 
-    def rows_by_head(self, rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def rows_by_head(self, rows: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         if not self._is_narrow(rows):
-            return super().rows_by_head(rows, kernel)
-        _, n_head, d_head = kernel.shape
-        merged = product(rows, tf.reshape(kernel, [-1, n_head * d_head]))
+            return super().rows_by_head(rows, weight)
+        _, n_head, d_head = weight.shape
+        merged = product(rows, tf.reshape(weight, [-1, n_head * d_head]))
         return tf.transpose(tf.reshape(merged, [-1, n_head, d_head]), [1, 0, 2])
 
     def matmul(self, x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False, wide: bool = True) -> tf.Tensor:
@@ -129,8 +128,8 @@ class Cpu(Attention):
         if ring.keys.dtype != tf.bfloat16:
             return super().write(ring, key, value, block)
         # As bits, or XLA for CPU would convert the whole ring to float32 and back.
-        ring = KeyValueRing(as_bits(ring.keys), as_bits(ring.values), ring.start)
-        ring = super().write(ring, as_bits(key), as_bits(value), block)
+        keys, values, key, value = (tf.bitcast(x, tf.uint16) for x in (ring.keys, ring.values, key, value))
+        ring = super().write(KeyValueRing(keys, values, ring.start), key, value, block)
         return KeyValueRing(tf.bitcast(ring.keys, tf.bfloat16), tf.bitcast(ring.values, tf.bfloat16), ring.start)
 
     def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:

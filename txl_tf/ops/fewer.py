@@ -96,9 +96,9 @@ def shared(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The same tensors of a graph: those of the small matmuls and sums they come from that are alike become one.
+    """The same tensors of a graph. Equal small matmuls and sums behind these tensors are computed once.
 
-    The separate ones then have no readers, and XLA removes them.
+    The others then have no readers, and XLA removes them.
     """
     alike: dict[tuple, dict[Any, tf.Operation]] = {}
     for op in _small_ends(tensors):

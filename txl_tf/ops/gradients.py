@@ -13,8 +13,8 @@ import tensorflow as tf
 from txl_tf.ops.platform import having
 
 ATTENTION, ADAM = "attention", "adam"
-"""tf.name_scopes by which tpu/aot/report.py assigns costs: gradients of attention, traced outside their layer's scope,
-and updates of several operations."""
+"""tf.name_scopes by which costs are assigned to layers: gradients of attention, traced outside their layer's scope, and
+updates of several operations."""
 
 WithGradient = tuple[Any, Callable[..., Any]]
 """A result, and a function from its gradient to the arguments' gradients."""

@@ -19,7 +19,9 @@ LARGEST = 127
 def quantized(matrix: tf.Tensor, inputs_axis: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
     """Q, int8 [D, F], and s, [F] in the dtype of the matrix; with inputs_axis 1 the matrix and Q are [F, D]."""
     largest = tf.reduce_max(tf.abs(matrix), axis=inputs_axis, keepdims=True)
-    scale = tf.where(largest > 0, largest / LARGEST, tf.ones_like(largest))
+    # In float64, which rounds to the same float32: in a graph TensorFlow would multiply by 1 / LARGEST instead.
+    scale = tf.cast(tf.cast(largest, tf.float64) / LARGEST, largest.dtype)
+    scale = tf.where(largest > 0, scale, tf.ones_like(scale))
     return tf.cast(tf.round(matrix / scale), tf.int8), tf.squeeze(scale, inputs_axis)
 
 

@@ -60,8 +60,8 @@ class Plain:
         _, length, width = merged.shape
         return tf.transpose(tf.reshape(merged, [-1, length, n_head, width // n_head]), [0, 2, 1, 3])
 
-    def rows_by_head(self, rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        return tf.einsum("kD,Dhd->hkd", rows, kernel)
+    def rows_by_head(self, rows: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("kD,Dhd->hkd", rows, weight)
 
     def positions(
         self, rows: tf.Tensor | Sequence[tf.Tensor], query: tf.Tensor, training: bool, backward: tf.Tensor | None

@@ -14,13 +14,14 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 if typing.TYPE_CHECKING:
+    from txl_tf.ops.cpu import Cpu
     from txl_tf.ops.plain import Plain
 
 Value = TypeVar("Value")
 Target = Literal["cpu", "gpu", "tpu"]
 _TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
 _FOR_SAVED_MODEL = contextvars.ContextVar("for_saved_model", default=False)
-_SINGLE_ROWS = contextvars.ContextVar("single_rows", default=False)
+_ON_CPU = contextvars.ContextVar["type[Cpu] | None"]("on_cpu", default=None)
 _ops = "proven"  # for all threads: MirroredStrategy traces each replica in one of its own
 
 
@@ -31,21 +32,21 @@ class Program(typing.NamedTuple):
     compiled: whether XLA compiles it.
     only_compiled: whether it runs only as compiled by XLA, so that it may have operations that only XLA has.
     ops: as in `using`.
-    single_rows: as in `single_rows`.
+    on_cpu: as in `on_cpu`.
     """
 
     target: Target
     compiled: bool
     only_compiled: bool
     ops: str = "proven"
-    single_rows: bool = False
+    on_cpu: type[Cpu] | None = None
 
 
 def program() -> Program:
     """The program that is being traced, or is running eagerly."""
     compiled = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     only_compiled = compiled and not _FOR_SAVED_MODEL.get()
-    return Program(_TRACED_FOR.get() or _device(), compiled, only_compiled, _ops, _SINGLE_ROWS.get())
+    return Program(_TRACED_FOR.get() or _device(), compiled, only_compiled, _ops, _ON_CPU.get())
 
 
 @tf.autograph.experimental.do_not_convert
@@ -58,7 +59,6 @@ def implementation() -> Plain:
 def _implementation(program: Program) -> Plain:
     # Imported late, since attention, of which they are subclasses, asks for them.
     from txl_tf.ops.cpu import Cpu
-    from txl_tf.ops.few_rows import FewRows
     from txl_tf.ops.fewer import FewerKernels
     from txl_tf.ops.fused.attention import Fused
     from txl_tf.ops.gpu import Gpu
@@ -68,7 +68,7 @@ def _implementation(program: Program) -> Plain:
     if program.ops == "plain":
         return Plain()
     if program.target == "cpu":
-        return FewRows(program) if program.single_rows else Cpu(program)
+        return (program.on_cpu or Cpu)(program)
     if program.target == "tpu":
         return Tpu()
     return {"proven": Gpu, "fewer": FewerKernels, "fused": Fused}[program.ops](program.only_compiled)
@@ -101,9 +101,9 @@ def for_saved_model() -> AbstractContextManager[None]:
     return having(_FOR_SAVED_MODEL, True)
 
 
-def single_rows() -> AbstractContextManager[None]:
-    """In this context functions that are traced for a CPU read a single row of each text; see few_rows.py."""
-    return having(_SINGLE_ROWS, True)
+def on_cpu(implementation: type[Cpu]) -> AbstractContextManager[None]:
+    """In this context functions that are traced for a CPU use this implementation."""
+    return having(_ON_CPU, implementation)
 
 
 @contextlib.contextmanager

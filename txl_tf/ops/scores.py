@@ -11,7 +11,6 @@ import typing
 import tensorflow as tf
 
 from txl_tf.hashing import bits_at, random_bits
-from txl_tf.ops.stored import LayerSlice
 
 TILE = 128
 """The queries of one mask of attention's dropout, and the most that are computed at once: the number of columns of a
@@ -32,16 +31,16 @@ NO_DROP = Drop()
 
 
 class Cluster(typing.NamedTuple):
-    """The output weights of a vocabulary's cluster of S ids; for a single row, matrices may be LayerSlices.
+    """The output weights of a vocabulary's cluster of S ids.
 
     table: [S, E].
     bias: [S].
     projection: [E, D]; None: E == D.
     """
 
-    table: tf.Tensor | LayerSlice
+    table: tf.Tensor
     bias: tf.Tensor
-    projection: tf.Tensor | LayerSlice | None
+    projection: tf.Tensor | None
 
 
 class Block(typing.NamedTuple):
@@ -91,14 +90,13 @@ class Scores:
         then has K + T-1 rows. `ops.attend` returns the same rows, dropout included, as for all T queries. None: query i
         is at place i.
     causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
-    absent: bool [B, K], keys that the mask hides from all queries, and that a query which sees no key does not attend
-        to, either; None: none.
+    absent: bool [B, K], keys that no query ever attends to, not even one whose mask is empty; None: none.
     """
 
     query: tf.Tensor
-    key: tf.Tensor | LayerSlice
+    key: tf.Tensor
     position_query: tf.Tensor | None = None
-    position: tf.Tensor | LayerSlice | None = None
+    position: tf.Tensor | None = None
     backward: tf.Tensor | None = None
     places: tf.Tensor | None = None
     causal: bool = True

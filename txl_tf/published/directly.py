@@ -1,8 +1,8 @@
-"""Published models, unchanged: a name in the Hub, a folder from Hugging Face or a published zip, imported on first use.
+"""Models by name: those that come with the package, and published ones, which are imported on first use.
 
-The imported model is kept in a cache folder. The folder's name follows from the commit or from the source's files, so a
-source that changes is imported again. Each process imports into a folder of its own and then renames it; the first to
-do so wins.
+A published model is a name in the Hub, a folder from Hugging Face or a published zip, unchanged. The imported model is
+kept in a cache folder. The folder's name follows from the commit or from the source's files, so a source that changes
+is imported again. Each process imports into a folder of its own and then renames it; the first to do so wins.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from txl_tf.published.importing import import_checkpoint, open_checkpoint, vocab
 from txl_tf.published.released import CACHE, cached
 from txl_tf.storage.files import write_atomically
 
+READY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "ready")
+"""The folder of the models that come with the package: a model_dir for each name."""
+
 _LARGE = 1 << 26
 """Larger files are recognised by size and time of change, not by their bytes."""
 
@@ -36,9 +39,12 @@ _FILES = "files.json"
 def usable(path: str, strategy: tf.distribute.Strategy | None = None) -> str:
     """The model_dir for a path or a name: itself, or what a published model is imported into.
 
-    A name in the Hub means its present commit; with a `strategy` of several hosts, the one that the chief finds.
+    The name of a model that comes with the package means that model, unless there is such a path. A name in the Hub
+    means its present commit; with a `strategy` of several hosts, the one that the chief finds.
     InputError if the model cannot be found, fetched or imported, or the cache cannot be written.
     """
+    if path.isidentifier() and not os.path.lexists(path) and os.path.isdir(os.path.join(READY, path)):
+        return os.path.join(READY, path)
     if place := hub_models.found(path):
         commit = of_chief(strategy, str(place.revision)) if strategy else str(place.revision)
         place = dataclasses.replace(place, revision=commit)

@@ -24,29 +24,26 @@ _OLD_NAMES = {
 
 
 def found(path: str) -> HfUri | None:
-    """What a name is in the Hub, with its present commit as revision; None: it is a path.
+    """The model that a name means in the Hub, with its present commit as revision; None: it is a path.
 
-    OWNER/NAME[@REVISION] is a name if there is neither such a path nor a folder OWNER, so that a mistyped path asks
-    nobody. hf://OWNER/NAME[@REVISION] always is one. InputError as `storage.hub.resolve`, or for a data set.
+    OWNER/NAME[@REVISION] is a name if there is neither such a path nor a folder OWNER. So a mistyped path asks
+    nobody. hf://OWNER/NAME[@REVISION] is always a name. InputError as `storage.hub.resolve`, or for a data set.
     """
     given = path.removeprefix(hub.PREFIX)
     name, at, revision = given.partition("@")
     body = _OLD_NAMES.get(name, name) + at + revision
     is_bare = given == path
-    if is_bare and (os.path.lexists(path) or not (name in _OLD_NAMES or _is_name(body))):
+    parts = _NAME.fullmatch(body)
+    is_name = name in _OLD_NAMES or (parts and not os.path.isdir(parts[1]))
+    if is_bare and (os.path.lexists(path) or not is_name):
         return None
     place = hub.parse(hub.PREFIX + body)
     if place.type != "model" or place.path_in_repo:
-        raise InputError(f"{path} is no model: give hf://OWNER/NAME, if need be with @REVISION")
+        raise InputError(f"{path} is not a model: give hf://OWNER/NAME, if need be with @REVISION")
     try:
         return hub.resolve(place)
     except InputError as error:
         raise InputError(f"no folder {path}; {error}" if is_bare else str(error)) from error
-
-
-def _is_name(path: str) -> bool:
-    parts = _NAME.fullmatch(path)
-    return parts is not None and not os.path.isdir(parts[1])
 
 
 def address(place: HfUri) -> str:
@@ -60,7 +57,7 @@ def fetch(place: HfUri) -> str:
     InputError as `storage.hub.fetch`, or if it is a model of another kind, or lacks config.json or weights.
     """
     where = address(place)
-    snapshot = hub.fetch(place, lambda names: files.needed(names, where)[:1])
-    with naming_source(where, snapshot.folder):
-        files.model_type(snapshot.folder)  # before weights of hundreds of megabytes
-    return hub.fetch(place, lambda names: files.needed(names, where)).folder
+    folder = hub.fetch(place, lambda names: files.needed(names, where)[:1])
+    with naming_source(where, folder):
+        files.model_type(folder)  # before weights of hundreds of megabytes
+    return hub.fetch(place, lambda names: files.needed(names, where))

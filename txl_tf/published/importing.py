@@ -12,7 +12,6 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tasks.tagged import schemes
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families.base import Preset
@@ -28,6 +27,7 @@ from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.groups import update
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import complete_directory, digest, read_record, require_new_directory
+from txl_tf.tasks.tagging import schemes
 
 
 def _open_huggingface(source: str) -> Checkpoint:
@@ -71,8 +71,8 @@ def vocabulary_of(
 ) -> tuple[Vocabulary, str]:
     """The Vocabulary of a checkpoint that was trained on `dataset`, and the path of its file.
 
-    Without a path the file is beside the checkpoint. `options` are those of the kind of vocabulary. InputError if there
-    is no such file, or it cannot be read.
+    Without a path the file is beside the checkpoint. `options` are those of the kind of vocabulary. InputError if the
+    file cannot be read.
     """
     read, names = VOCABULARIES[checkpoint.config.family]
     path = path or find_vocabulary(checkpoint.source, names)
@@ -106,9 +106,8 @@ def import_checkpoint(
         preset: the Preset that the checkpoint must agree with, or None.
         model, evaluation: dicts of fields of the groups "model" and "eval" that the caller sets.
 
-    Raises:
-        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences),
-            model_dir is not empty, or a weight of the checkpoint is not finite.
+    InputError if checkpoint, preset, settings and vocabulary do not agree, model_dir is not empty, or a weight of the
+    checkpoint is not finite.
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {}).replace(train={"origin": checkpoint.origin})
     if vocabulary.vocab_size != config.model.vocab_size:
@@ -140,7 +139,7 @@ def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
     path = tf.io.gfile.join(checkpoint.source, "added_tokens.json")
     if rows > entries and checkpoint.config.family == "xlnet":
         added = read_record(path, {}) if tf.io.gfile.exists(path) else {}
-        if added or rows - entries < _FEW:
+        if added or rows - entries < 1000:  # with more, the vocabulary is another one
             added_tokens = counted(rows - entries, "token was", "tokens were")
             named = f" ({', '.join(sorted(added)[:5])})" if added else ""
             return (
@@ -151,21 +150,14 @@ def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
     return f"{sizes}: give the one that was published with it"
 
 
-_FEW = 1000
-"""If a checkpoint has fewer extra rows than this, they are taken for added tokens."""
-
-
 def configure(
     checkpoint: Checkpoint, preset: Preset | None, model: dict[str, Any], evaluation: dict[str, Any]
 ) -> Config:
     """The Config of an imported checkpoint.
 
     The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the
-    caller, else from the preset, else from the source, whose mem_len may be that of training.
-
-    Raises:
-        InputError: settings that contradict the weights, a preset of another family, or a setting that is not given
-            anywhere.
+    caller, else from the preset, else from the source, whose mem_len may be that of training. InputError if settings
+    contradict the weights, the preset is of another family, or a setting is not given anywhere.
     """
     told, run = checkpoint.architecture, checkpoint.config
     if preset and preset.config.family != run.family:

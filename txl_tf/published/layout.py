@@ -179,10 +179,8 @@ def require_agreement(stated: Mapping[str, Any], inferred: Mapping[str, Any], wh
 def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
     """Assigns the weights of a Checkpoint to a model; the names of the optional tensors that it lacks.
 
-    The weights of these keep their values.
-
-    Raises:
-        InputError: tensors are missing, unused, of a wrong shape or not equal to their copies; the message lists them.
+    The weights of these keep their values. InputError, with a list, if tensors are missing, unused, of a wrong shape or
+    not equal to their copies.
     """
     weights, file = _weights(model), checkpoint.file
     layout = _covering(checkpoint.layout, model.config, weights)

@@ -31,8 +31,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     if not tensors or not all(isinstance(name, str) for name in tensors):
         raise InputError(f"{source} holds neither a state_dict nor a model: save model.state_dict() by itself")
     file = unwrapped(torch_file.tensors(tensors))
-    for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
-        del file.shapes[name]
+    torch_models.drop_buffers(file)
     told, settings, evaluation = _told_by_attributes(torch_file.root, source)
     architecture = torch_models.infer(file) | told | torch_models.ties(file)
     return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TransformerXLRunConfig, source)

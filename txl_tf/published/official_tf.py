@@ -6,6 +6,7 @@ keys, layer norm adds 1e-12, and the head has its cluster entries in the order o
 
 from __future__ import annotations
 
+import functools
 import glob
 import itertools
 import re
@@ -90,13 +91,7 @@ def _refuse_other_data(prefix: str) -> None:
 
 def _architecture(file: TensorFile) -> dict[str, Any]:
     """The fields of TransformerXLConfig that follow from the shapes; InputError if a needed tensor is missing."""
-    shapes = file.shapes
-
-    def shape(name: str) -> tuple[int, ...]:
-        if name not in shapes:
-            raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of the official TensorFlow code")
-        return shapes[name]
-
+    shapes, shape = file.shapes, functools.partial(file.shape, of="the official TensorFlow code")
     bias = shape("transformer/r_w_bias")
     d_inner, d_model = shape("transformer/layer_0/ff/layer_2/kernel")
     clusters = _count(shapes, _SOFTMAX + r"/cutoff_(\d+)/b")

@@ -66,11 +66,8 @@ def _unpacked(path: str) -> tempfile.TemporaryDirectory:
 def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a published zip, also by its name, in an unpacked directory, or at a prefix (xlnet_model.ckpt).
 
-    xlnet_config.json must be in the same directory as the checkpoint's files.
-
-    Raises:
-        InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does
-            not support the model.
+    xlnet_config.json must be in the same directory as the checkpoint's files. InputError if there is no checkpoint or
+    no settings, they are damaged or contradict each other, or `XLNet` does not support the model.
     """
     source = released.local(source)
     if not source.endswith(".zip"):

@@ -63,16 +63,11 @@ class PickledCall:
 def read_pickle(file: IO[bytes], allowed: re.Pattern[str], where: str) -> Any:
     """The tree of one pickle, in a binary file from its place on.
 
-    Args:
-        allowed: must match the whole "module.name" of every Global.
-        where: the file's name for messages.
+    It has None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or PickledCall, nested.
+    Strings of Python 2 become str where they are UTF-8. `where` is the file's name for messages.
 
-    Returns:
-        None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or PickledCall, nested. Strings
-        of Python 2 become str where they are UTF-8.
-
-    Raises:
-        InputError: a name that is not allowed, an unknown operation, or an incomplete pickle.
+    InputError if `allowed` does not match the whole "module.name" of a Global, an operation is unknown, or the pickle
+    is not complete.
     """
     try:
         return _Machine(allowed, where).run(file)

@@ -29,6 +29,12 @@ class TensorFile:
     shapes: dict[str, tuple[int, ...]]
     read: Callable[[str], np.ndarray]
 
+    def shape(self, name: str, of: str) -> tuple[int, ...]:
+        """The shape of a tensor that every Transformer-XL `of` a format has; InputError if it is missing."""
+        if name not in self.shapes:
+            raise InputError(f"{self.path} has no {name}: it is not a Transformer-XL of {of}")
+        return self.shapes[name]
+
 
 def open_binary(path: str) -> io.BufferedReader:
     """Opens a file for reading and seeking; a remote one is copied first. InputError if there is none."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-import re
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.layout import Entries, TensorEntry
 from txl_tf.published.official_tf import add_layer
 from txl_tf.published.tensor_files import TensorFile
 
-BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
-"""The only tensor that is not a weight: the frequencies of the sinusoids."""
+
+def drop_buffers(file: TensorFile) -> None:
+    """Leaves out what is not a weight: the frequencies of the sinusoids."""
+    for name in ("pos_emb.inv_freq", "transformer.pos_emb.inv_freq"):
+        file.shapes.pop(name, None)
 
 
 def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
@@ -25,13 +27,7 @@ def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
     "cutoffs" is missing if all clusters have one table (div_val 1), since shapes do not show them. InputError if a
     required tensor is missing.
     """
-    shapes = file.shapes
-
-    def shape(name: str) -> tuple[int, ...]:
-        if name not in shapes:
-            raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of this format")
-        return shapes[name]
-
+    shapes, shape = file.shapes, functools.partial(file.shape, of="this format")
     shared = f"{prefix}r_w_bias" in shapes
     bias = shape(f"{prefix}r_w_bias" if shared else f"{prefix}layers.0.dec_attn.r_w_bias")
     d_model, d_inner = shape(f"{prefix}layers.0.pos_ff.CoreNet.3.weight")
@@ -82,12 +78,9 @@ def layout(
 ) -> list[TensorEntry]:
     """The tensors of a state_dict for a TransformerXLConfig; some of the paths in `weights` are only in some models.
 
-    Kernels of linear layers are [out, in], projections [d_model, width].
-
-    Args:
-        prefix: of the decoder's tensor names.
-        bias_in_layers: whether a shared r_w_bias and r_r_bias are also stored in every layer.
-        reverse_clusters: whether the head has its cluster entries in reverse order.
+    Kernels of linear layers are [out, in], projections [d_model, width]. The decoder's names have a `prefix`. With
+    `bias_in_layers` a shared r_w_bias and r_r_bias are also stored in every layer, and with `reverse_clusters` the
+    head has its cluster entries in reverse order.
     """
     d_model, heads = config.d_model, (config.n_head, config.d_head)
     bounds = (0, *config.cutoffs, config.vocab_size)

@@ -19,8 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.data.tables.columns import table_columns
 from txl_tf.errors import InputError
-from txl_tf.families.base import Use
 from txl_tf.metrics import error_files
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import checkpoint_path, checkpoint_steps, stored_weights
@@ -57,14 +57,14 @@ class Card:
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """What a model_dir holds: `facts` are those of its corpus; and results that are given."""
+    """The contents of a model_dir, with the `facts` of its corpus, and results that are given."""
 
     model_dir: str
     config: Config
     facts: Mapping[str, Any]
     evaluated: list[dict[str, Any]]
     results: Sequence[Mapping[str, Any]]
-    use: Use
+    task: families.Task
 
 
 def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) -> Card:
@@ -81,19 +81,19 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
     weights = stored_weights(checkpoint_path(model_dir, steps[-1]))
     trained = model_dirs.read_log(joined(model_dir, model_dirs.METRICS_FILE))
     evaluated = model_dirs.read_evaluations(model_dir)
-    known = _Known(model_dir, config, facts, evaluated, results, families.family_of(config).tasks[config.task])
+    known = _Known(model_dir, config, facts, evaluated, results, families.task_of(config))
     curve = _picture(known, trained)
     sections = {
         "": _introduction(known, steps, sum(map(math.prod, weights.values()))),
-        "Sizes": _settings_table(config.model, _SIZES),
-        "Weights": _weights(config, weights),
-        "Data": _data(known),
-        "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
-        "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
-        "Results": _results(known),
-        "What it gets wrong": error_files.in_a_card(_error_files(model_dir)),
+        "Result": _results(known),
+        "Errors": error_files.in_a_card(_error_files(model_dir)),
         "How to use it": _use(known),
         "Limits": _limits(known),
+        "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
+        "Data": _data(known),
+        "Sizes": _settings_table(config.model, _SIZES, {"mem_len"} if _alone(config) else ()),
+        "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
+        "Weights": _weights(config, weights),
     }
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
@@ -145,8 +145,8 @@ def read_results(path: str) -> dict[str, Any]:
 
 
 def _introduction(known: _Known, steps: list[int], count: int) -> Iterator[str]:
-    model_dir, config, guide = known.model_dir, known.config, known.use.guide
-    yield f"# {model_dir.rstrip('/').rpartition('/')[2]}\n"
+    model_dir, config, guide = known.model_dir, known.config, known.task.guide
+    yield f"# {_cell(model_dir.rstrip('/').rpartition('/')[2])}\n"
     purpose = guide.purpose if guide else f"is used for {config.task}"
     yield f"A model of the family {families.family_of(config).title} with {count:,} parameters, which {purpose}."
     if steps == [0]:
@@ -171,6 +171,7 @@ def _settings_table(group: Any, always: Collection[str] = (), never: Collection[
         value = getattr(group, field.name)
         if field.name not in never and (field.name in always or value != field.default):
             shown = ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+            shown = f"{value:.3g}" if isinstance(value, float) else shown
             rows.append(f"| {field.name} | {_cell(shown) or '(none)'} | {_cell(field.metadata['help'])} |")
     if rows:
         yield from ("| setting | value | meaning |", "|---|---|---|", *rows)
@@ -182,15 +183,13 @@ def _cell(text: str) -> str:
 
 
 def _data(known: _Known) -> Iterator[str]:
-    config, facts, labels = known.config, known.facts, model_dirs.read_labels(known.model_dir)
+    config, facts = known.config, known.facts
     kind = facts["vocabulary"]["spec"].get("kind", "unknown")
     yield "| | |\n|---|---|"
-    yield f"| corpus | {_cell(str(facts.get('dataset', 'unknown')))} |"
+    if isinstance(known.task, families.Pretraining):
+        yield f"| corpus | {_cell(str(facts.get('dataset', 'unknown')))} |"
     yield f"| tokens | {_cell(facts['unit'])}s, {config.model.vocab_size:,} in the vocabulary (`{_cell(kind)}`) |"
     yield f"| fingerprint of the data | `{_cell(facts['fingerprint'])}` |"
-    if labels:
-        shown = ", ".join(map(_cell, labels[:20])) + (f" and {len(labels) - 20:,} more" if len(labels) > 20 else "")
-        yield f"| classes | {len(labels):,}: {shown} |"
     if config.train.warm_start:
         yield f"| first weights from | `{_cell(config.train.warm_start)}` |"
     if config.train.origin:
@@ -217,7 +216,9 @@ def _recipe(config: Config, trained: list[dict[str, Any]], bad_step: int | None)
 
 
 def _results(known: _Known) -> Iterator[str]:
-    evaluated, use, model_dir = known.evaluated, known.use, shlex.quote(known.model_dir)
+    evaluated, task, model_dir = known.evaluated, known.task, shlex.quote(known.model_dir)
+    if isinstance(task, families.FineTuning):
+        yield from _outcome(known, task)
     rows: list[tuple[str, Mapping[str, Any]]] = []
     if evaluated:
         best, last = min(evaluated, key=model_dirs.score), evaluated[-1]
@@ -232,22 +233,46 @@ def _results(known: _Known) -> Iterator[str]:
         yield ""
     else:
         yield "Nothing is recorded in this directory.\n"
-    if not isinstance(use, families.Training):
-        return
     yield "Commands that give results:\n\n```bash"
-    if isinstance(use, families.Task):
+    if isinstance(task, families.Pretraining):
         data_dir = shlex.quote(str(known.facts.get("data_dir", "DATA_DIR")))
         yield f"python scripts/evaluate.py --model_dir={model_dir} --data_dir={data_dir} --split=test"
     else:
-        table = use.guide.table if use.guide else "LABELLED.tsv"
+        table = task.guide.table if task.guide else "LABELLED.tsv"
         yield f"python scripts/predict.py --model_dir={model_dir} --input={table} --metrics"
     yield "```"
+
+
+def _outcome(known: _Known, task: families.FineTuning) -> Iterator[str]:
+    """The question, the rows, and the best result on dev with its worth, as lines of a Markdown table."""
+    facts, labels = known.facts, model_dirs.read_labels(known.model_dir)
+    yield "| | |\n|---|---|"
+    if task.tables:
+        columns = table_columns(known.model_dir, None, labelled=True)
+        asked = columns.label_columns or columns.label_column
+        yield f"| question | {_cell(asked)}, from {_cell(columns.text_column)} |"
+    if labels:
+        shown = ", ".join(map(_cell, labels[:20])) + (f" and {len(labels) - 20:,} more" if len(labels) > 20 else "")
+        yield f"| classes | {len(labels):,}: {shown} |"
+    if counts := facts.get("examples"):
+        table = _cell(str(facts.get("dataset", "unknown")))
+        yield f"| rows | {counts['train']:,} of {table} to learn from, {counts['dev']:,} to evaluate on (dev) |"
+    best = min(known.evaluated, key=model_dirs.score, default={})
+    if {"metrics", "examples"} <= best.keys():
+        _, shown = task.worth(best.get("baselines", {}) | best["metrics"] | {"examples": best["examples"]})
+        yield f"| result on dev | {_cell(shown) or _measures(best, known)} |"
+    yield ""
+
+
+def _alone(config: Config) -> bool:
+    """Whether a text has one segment, and so no memory."""
+    return getattr(config, "max_segments", None) == 1
 
 
 def _measures(row: Mapping[str, Any], known: _Known) -> str:
     """The numbers of an evaluation that matter, as a text."""
     metrics = row.get("metrics", row)
-    if not isinstance(known.use, families.Task):
+    if not isinstance(known.task, families.Pretraining):
         measured = {name: value for name, value in metrics.items() if isinstance(value, float)}
         shown = {"loss": row.get("loss")} | measured
     else:
@@ -260,7 +285,7 @@ def _measures(row: Mapping[str, Any], known: _Known) -> str:
 
 
 def _use(known: _Known) -> Iterator[str]:
-    guide = known.use.guide
+    guide = known.task.guide
     if guide is None:
         yield "From Python: `txl_tf.runs.model_dir.load_trained`."
         return
@@ -275,15 +300,14 @@ def _formatted(text: str, names: Mapping[str, str]) -> str:
 
 
 def _limits(known: _Known) -> Iterator[str]:
-    config, evaluated, guide = known.config, known.evaluated, known.use.guide
+    config, evaluated, guide = known.config, known.evaluated, known.task.guide
     corpus = _cell(str(known.facts.get("dataset", "its data")))
     yield f"- It knows only its data ({corpus}), with its languages, subjects, errors and prejudices."
     if guide and guide.limit:
         yield f"- {guide.limit}"
     if collapsed := next((line["collapsed"] for line in evaluated[-1:] if line.get("collapsed")), None):
         yield f"- Its last evaluation reports a collapse: {_cell(str(collapsed))}."
-    alone = getattr(config, "max_segments", None) == 1  # a labelled text of one segment, which has no memory
-    mem_len = 0 if alone else getattr(config.model, "mem_len", 0)
+    mem_len = 0 if _alone(config) else getattr(config.model, "mem_len", 0)
     memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
     if not any(result.get("split") == "test" for result in known.results):
@@ -294,7 +318,7 @@ def _limits(known: _Known) -> Iterator[str]:
 
 def _picture(known: _Known, trained: list[dict[str, Any]]) -> bytes | None:
     """A PNG of the loss, and of the metric that chooses the best checkpoint; None if nothing is recorded."""
-    unit, criterion = known.facts["unit"], known.use.criterion if isinstance(known.use, families.FineTuning) else None
+    unit, criterion = known.facts["unit"], known.task.criterion if isinstance(known.task, families.FineTuning) else None
     in_bits = unit in ("byte", "char") and criterion is None
     scale, label = (1 / math.log(2), f"bits per {unit}") if in_bits else (1, "nats")
     training, valid = (
@@ -305,7 +329,7 @@ def _picture(known: _Known, trained: list[dict[str, Any]]) -> bytes | None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10 if criterion else 6, 3.6), layout="constrained")
-    axes, *more = figure.subplots(1, 2 if criterion else 1, squeeze=False)[0]
+    axes, *more = figure.subplots(1, 2 if criterion else 1, sharex=True, squeeze=False)[0]
     axes.plot(*training, color="#adb5bd", marker="." if len(training[0]) == 1 else "", label="train")
     axes.plot(*valid, color="#d9480f", marker="o", markersize=4, label="dev" if criterion else "valid")
     axes.set(xlabel="updates", ylabel=f"loss, {label}")
@@ -314,6 +338,11 @@ def _picture(known: _Known, trained: list[dict[str, Any]]) -> bytes | None:
         measured = [(line, line["metrics"].get(criterion)) for line in known.evaluated if "metrics" in line]
         more[0].plot(*_points(measured), color="#d9480f", marker="o")
         more[0].set(xlabel="updates", ylabel=f"{criterion.replace('_', ' ')} on dev")
+        baselines = known.evaluated[-1].get("baselines", {})
+        for dash, (name, value) in zip(("--", ":"), baselines.items(), strict=False):
+            more[0].axhline(value, color="#495057", linestyle=dash, label=name.replace("_", " "))
+        if baselines:
+            more[0].legend(frameon=False)
     for one in (axes, *more):
         one.spines[["top", "right"]].set_visible(False)
     file = io.BytesIO()
@@ -322,6 +351,6 @@ def _picture(known: _Known, trained: list[dict[str, Any]]) -> bytes | None:
 
 
 def _points(measured: Iterable[tuple[dict[str, Any], Any]], scale: float = 1.0) -> tuple[list[int], list[float]]:
-    """Steps and scaled values of lines of a log and a value of each; without those that are no finite number."""
+    """Steps and scaled values of lines of a log and a value of each; without those that are not finite numbers."""
     found = [(line["step"], value) for line, value in measured if isinstance(value, NUMBER) and math.isfinite(value)]
     return [step for step, _ in found], [value * scale for _, value in found]

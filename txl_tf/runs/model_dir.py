@@ -29,9 +29,9 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
+from txl_tf.data.examples.corpus import TaskCorpus
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tables.columns import COLUMNS_FILE, Columns, table_columns
-from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError, naming
@@ -132,12 +132,15 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
     """Writes config.json, corpus.json, the vocabulary and, for a TaskCorpus, labels.json and columns.json."""
     tf.io.gfile.makedirs(model_dir)
     corpus.vocabulary.save(model_dir)
-    about = {
+    about: dict[str, Any] = {
         "dataset": corpus.dataset,
         "unit": corpus.vocabulary.unit,
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_identity(corpus),
     }
+    if isinstance(corpus, TaskCorpus):
+        about["examples"] = {"train": len(corpus.train), "dev": len(corpus.dev)}
+        about["pairs"] = corpus.pairs
     if isinstance(corpus, Corpus):
         about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")

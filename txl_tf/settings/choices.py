@@ -19,7 +19,7 @@ QUANTIZE = ("int8",)
 """The types that weights of layers can be rounded to for inference."""
 
 OPS = ("plain", "proven", "fewer", "fused")
-"""What computes a model: `platform.using`."""
+"""The implementations of operations: `platform.using`."""
 
 CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
 """The published corpora; `data.corpora.CORPORA` describes each."""

@@ -296,6 +296,10 @@ class CausalLMConfig(Group):
     )
 
 
+GROUP_PREFIXES = {"eval": "eval_"}
+"""The prefixes of the names of a group's settings outside of it, as in flags; other groups' names stand alone."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """All settings of a run; `config.json` in a model_dir holds them. Subclasses name the types of the groups.

@@ -110,8 +110,7 @@ def joined(*parts: str) -> str:
 def require_new(path: str, flag: str) -> None:
     """Raises InputError if `path` is a file with content, a directory or a link to nothing, or cannot be made.
 
-    So a command reports before its work that it could not write the result. The path may be gs:// or a device; `flag`
-    gave it.
+    The path may be gs:// or a device; `flag` gave it.
     """
     if _is_device(path):
         return

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 PREFIX = "hf://"
 
 
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """Some files of a repository at one commit.
-
-    Attributes:
-        commit: its 40 hexadecimal digits.
-        folder: a local folder that holds the files with their paths in the repository. It may hold others, too.
-        files: these paths, with slashes.
-    """
-
-    commit: str
-    folder: str
-    files: tuple[str, ...]
-
-
 def parse(address: str) -> HfUri:
     """The parts of `hf://[datasets/]OWNER/NAME[@REVISION][/PATH]`: type, id, revision, path_in_repo; or InputError."""
     from huggingface_hub.errors import HfUriError
@@ -39,7 +24,7 @@ def parse(address: str) -> HfUri:
     try:
         found = parse_hf_uri(address)
     except HfUriError as error:
-        raise InputError(f"{address} is no address of the Hub ({one_line(error.msg)})") from error
+        raise InputError(f"{address} is not an address of the Hub ({one_line(error.msg)})") from error
     if found.type not in ("model", "dataset"):
         raise InputError(f"{address} is a {found.type} of the Hub: give a model or, as hf://datasets/.., a data set")
     return found
@@ -60,11 +45,11 @@ def resolve(place: HfUri) -> HfUri:
     return dataclasses.replace(place, revision=found.resolved)
 
 
-def fetch(place: HfUri, choose: Callable[[list[str]], Sequence[str]]) -> Snapshot:
-    """Those files of a repository that `choose` picks from the paths of all.
+def fetch(place: HfUri, choose: Callable[[list[str]], Sequence[str]]) -> str:
+    """A local folder, named by the commit, with those files of a repository that `choose` picks from the paths of all.
 
-    Files that an earlier use has fetched are not fetched again, and a broken download goes on. InputError as `resolve`,
-    or if a file cannot be fetched or written.
+    It may hold others, too. Files that an earlier use has fetched are not fetched again, and a broken download goes on.
+    InputError as `resolve`, or if a file cannot be fetched or written.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.constants import HF_HUB_CACHE
@@ -74,10 +59,9 @@ def fetch(place: HfUri, choose: Callable[[list[str]], Sequence[str]]) -> Snapsho
     repository = repo_folder_name(repo_id=place.id, repo_type=place.type)
     folder = os.path.join(HF_HUB_CACHE, repository, "snapshots", str(place.revision))
     with _in_one_line(place):
-        files = tuple(choose(_listed(place, folder)))
-        for name in files:
+        for name in choose(_listed(place, folder)):
             hf_hub_download(place.id, name, repo_type=place.type, revision=place.revision)
-    return Snapshot(str(place.revision), folder, files)
+    return folder
 
 
 def _listed(place: HfUri, folder: str) -> list[str]:

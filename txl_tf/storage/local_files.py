@@ -47,14 +47,14 @@ def without_links_back(path: str) -> str:
     return os.path.join(os.path.realpath(head + back), rest).rstrip("/")
 
 
-def read_local(path: str, remedy: str = "") -> bytes:
-    """The content of a local file. InputError, with `remedy` at its end, if it cannot be read or has no end."""
-    check_file(path, remedy)
+def read_local(path: str) -> bytes:
+    """The content of a local file. InputError if it cannot be read or has no end."""
+    check_file(path)
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise unreadable(path, error, remedy) from error
+        raise unreadable(path, error, "") from error
 
 
 _OF_NO_TEXT = {"unicode-escape", "raw-unicode-escape", "idna", "punycode"}

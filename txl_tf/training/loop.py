@@ -14,43 +14,37 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
+from txl_tf.data.examples.corpus import TaskCorpus
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
-from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.ops import platform
-from txl_tf.progress import reported
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import FORMAT, Config, TrainConfig
 from txl_tf.storage.lock import Lock
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.board.attention_maps import AttentionMaps
-from txl_tf.training.board.draw_panels import show_panels
 from txl_tf.training.board.gallery import Gallery
 from txl_tf.training.board.json_log import JsonLog
-from txl_tf.training.board.report import Report, Window
+from txl_tf.training.board.report import LogWindow, Report
 from txl_tf.training.board.weights import make_histograms, make_norms
-from txl_tf.training.drift import FREE_TO_CHANGE, as_begun, refuse_other_run
+from txl_tf.training.evaluations import Evaluate, Evaluations
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.needs import require_memory
 from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
+from txl_tf.training.same_run import FREE_TO_CHANGE, as_begun, refuse_other_run
 from txl_tf.training.setup import TrainingSetup
 from txl_tf.training.step import Sums
 
-Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
 MakeEvaluator = Callable[[keras.Model], Evaluate]
 MakeSampler = Callable[[keras.Model], Any]
 
 
 _SKIPPED_END = 2
 """A run has failed if it ends with this many skipped steps; a single one may have had a bad batch."""
-
-
-class EvaluationAbandonedError(Exception):
-    """An evaluation was broken off, because the run must stop. The continued run repeats it."""
 
 
 @distribute.named_lost_contact()
@@ -83,7 +77,7 @@ def train(
         the trained model, with its last weights.
 
     Raises:
-        InputError: training cannot begin: model_dir holds another run or is in use, there is too little memory, the
+        InputError: training cannot begin. The model_dir holds another run or is in use, there is too little memory, the
             data is too small for one batch, the weights to start with do not fit, or no checkpoint can be read.
             Or it cannot end: the last checkpoint could not be written, the last steps were all skipped, or one of
             several workers is lost or does not see the others' checkpoints.
@@ -116,62 +110,60 @@ class Run:
         make_evaluator: MakeEvaluator | None = None,
         make_sampler: MakeSampler | None = None,
     ):
-        distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
-        refuse_other_run(model_dir, config, corpus)
-        if config.model.vocab_size < corpus.vocabulary.vocab_size:
-            raise InputError(
-                f"vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
-                f"{corpus.vocabulary.vocab_size:,} tokens"
-            )
-        distribute.require_dtype(strategy, config.model.dtype)
-        own_dir = distribute.own_dir(strategy, model_dir)
+        refuse_impossible(config, corpus, model_dir, strategy)
         self.was_format = model_dirs.config_format(model_dir)
-        task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
-        self.data = task.training_data(corpus, config)
+        self.data = families.task_of(config).training_data(corpus, config)
         begun = TrainingSetup.of(config, self.data, strategy, check=functools.partial(require_memory, config, strategy))
-        self.model, self.average = begun.model, begun.average
-        self.optimizer = optimizer = begun.optimizer
-        self.objective = begun.objective
+        self.model, self.optimizer, self.objective = begun.model, begun.optimizer, begun.objective
         self.state, self.sums = begun.initial_state(), begun.first_sums()
         self.checkpoints = begun.checkpoints(model_dir, self.state)
+        self._restore(config)
+        self.step = self.saved = int(self.optimizer.iterations.numpy())
+        if not distribute.is_same(strategy, self.step):
+            raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
+        self.batches, self.host_loop = begun.batches(self.step), begun.host_loop()
+
+        own_dir = distribute.own_dir(strategy, model_dir)
+        self.bad_steps = BadSteps(model_dir, self.step, writes=own_dir == model_dir)
+        peak = config.train.peak_tflops or peak_tflops(strategy)
+        peak = peak and peak * strategy.num_replicas_in_sync
+        self.metrics = Report(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
+        self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
+        self.norms = make_norms(strategy, self.optimizer)
+        self.learning_rate = Schedule(config.train)
+        self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
+        log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
+        evaluations = JsonLog(log, self.step, own_dir == model_dir, model_dirs.EVALUATION)
+        model_dirs.write_description(own_dir, config, corpus)  # now that the run is known to go on: all was read
+        evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
+        gallery = self._gallery(config, make_sampler) if evaluate else None
+        shown = distribute.is_chief(strategy)
+        self.evaluations = Evaluations(evaluate, evaluations, self.metrics, gallery, begun.average, shown)
+
+    def _restore(self, config: Config) -> None:
+        """Takes over the newest checkpoint, or the weights to start with."""
         restored = self.checkpoints.restore()
         if restored is not None:
             self.state, stacked = restored
             self.sums = Sums.of(stacked.numpy().tolist(), self.objective)
         elif config.train.warm_start:
-            layers = config.train.warm_start_layers
-            fresh = self.checkpoints.warm_start(config.train.warm_start, task.head, layers)
-            fresh = [name for name in fresh if task.head and name.startswith(task.head)]
+            head = families.task_of(config).head
+            fresh = self.checkpoints.warm_start(config.train.warm_start, head, config.train.warm_start_layers)
+            fresh = [name for name in fresh if head and name.startswith(head)]
             if fresh:
                 print(
                     f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new",
                     flush=True,
                 )
-        self.step = self.saved = int(optimizer.iterations.numpy())
-        if not distribute.is_same(strategy, self.step):
-            raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
 
-        self.batches, self.host_loop = begun.batches(self.step), begun.host_loop()
-        self.bad_steps = BadSteps(model_dir, self.step, writes=own_dir == model_dir)
-
-        peak = config.train.peak_tflops or peak_tflops(strategy)
-        peak = peak and peak * strategy.num_replicas_in_sync
-        self.metrics = Report(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
-        self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
-        self.norms = make_norms(strategy, optimizer)
-        self.learning_rate = Schedule(config.train)
-        self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
-        log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
-        self.evaluations = JsonLog(log, self.step, own_dir == model_dir, model_dirs.EVALUATION)
-        model_dirs.write_description(own_dir, config, corpus)  # now that the run is known to go on: all was read
-        self.evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
-        if self.evaluate:
-            sampler = make_sampler(self.model) if make_sampler else None
-            view = task.attention(self.model, corpus, config) if task.attention and isinstance(corpus, Corpus) else None
-            maps = AttentionMaps(strategy, view) if view else None
-            histograms = make_histograms(strategy, self.model, optimizer)
-            self.gallery = Gallery(self.metrics.board, config.train, maps, sampler, histograms)
+    def _gallery(self, config: Config, make_sampler: MakeSampler | None) -> Gallery:
+        sampler = make_sampler(self.model) if make_sampler else None
+        task, corpus = families.task_of(config), self.corpus
+        view = task.attention(self.model, corpus, config) if isinstance(corpus, Corpus) else None
+        maps = AttentionMaps(self.strategy, view) if view else None
+        histograms = make_histograms(self.strategy, self.model, self.optimizer)
+        return Gallery(self.metrics.board, config.train, maps, sampler, histograms)
 
     def train(self, lock: Lock | None = None) -> keras.Model:
         """Trains to the last step; see the function `train`. `lock` is the model_dir's, if this process has it."""
@@ -189,10 +181,9 @@ class Run:
                 # If steps are being skipped, the weights may be wrong: keep the checkpoints from before.
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
-                evaluated = [line["step"] for line in self.evaluations.lines]
-                if self.evaluate and self._is_due(settings.eval_steps) and self.step not in evaluated:
-                    self._evaluate(self.evaluate)
-                is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
+                if self.evaluations.misses(self.step) and self._is_due(settings.eval_steps):
+                    self._evaluate()
+                is_early = 0 < settings.early_stop_evals <= self.evaluations.since_best()
                 signal = self._stop_signal()
                 if is_early:
                     self._refuse_skipped(min(self.step, _SKIPPED_END))
@@ -210,7 +201,7 @@ class Run:
         if is_early:
             print(
                 f"stopped early at step {self.step:,}: valid did not improve for {settings.early_stop_evals} "
-                f"evaluations; the best was at step {min(self.evaluations.lines, key=model_dirs.score)['step']:,}",
+                f"evaluations; the best was at step {self.evaluations.best_step():,}",
                 flush=True,
             )
         self.optimizer.sharding.fill()
@@ -273,7 +264,7 @@ class Run:
         steps = self.step - first_of_window(self.step, self.settings)
         loss, grad_norm, *penalties = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.data.step_tokens / (time.perf_counter() - self.window_time)
-        window = Window(
+        window = LogWindow(
             loss,
             float(self.learning_rate(self.step - 1)),
             grad_norm,
@@ -298,32 +289,12 @@ class Run:
             self.checkpoints.save(self.step, self.state, self.sums.stacked())
             self.saved = self.step
 
-    def _evaluate(self, evaluate: Evaluate) -> None:
-        """Evaluates, with averaged weights if there are any. A signal stops it; then the continued run repeats it."""
-
-        def check(*state: Any) -> None:
-            if self._stop_signal():
-                raise EvaluationAbandonedError
-            if state:
-                report(*state[:2])
-
-        is_chief = distribute.is_chief(self.strategy)
-        try:
-            with self.average.in_use(), reported("evaluating", " steps", leave=False, shown=is_chief) as report:
-                result = evaluate(check)
-        except EvaluationAbandonedError:
-            return
-        panels = result.pop("panels", ())
-        self.metrics.evaluation(self.step, "valid", result)
-        show_panels(self.metrics.board, self.step, panels)
-        best = min(map(model_dirs.score, self.evaluations.lines), default=math.inf)
-        self.evaluations.append({"step": self.step} | result)
-        if model_dirs.score(result) < best and not self.sums.skipped_in_a_row:
+    def _evaluate(self) -> None:
+        """Evaluates, and keeps the best weights. A signal breaks it off; then the continued run repeats it."""
+        if self.evaluations.evaluate(self.step, self._stop_signal) and not self.sums.skipped_in_a_row:
             self._save()
         if not self._stop_signal():
-            self.gallery.show_histograms(self.step)
-            with self.average.in_use():
-                self.gallery.show(self.step)
+            self.evaluations.show(self.step)
 
     def _is_due(self, period: int) -> bool:
         """Whether this step is a multiple of `period`, or an end; never before the first step."""
@@ -334,10 +305,18 @@ class Run:
         return distribute.agree(self.strategy, self.stop.signal or 0)
 
 
-def evaluations_since_best(evaluations: list[dict[str, Any]]) -> int:
-    """The number of evaluations after the best one; 0 if there are none."""
-    scores = [model_dirs.score(line) for line in evaluations]
-    return len(scores) - 1 - scores.index(min(scores)) if scores else 0
+def refuse_impossible(
+    config: Config, corpus: Corpus | TaskCorpus, model_dir: str, strategy: tf.distribute.Strategy
+) -> None:
+    """Raises InputError if the run cannot be of this batch size, corpus, model_dir or dtype."""
+    distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
+    refuse_other_run(model_dir, config, corpus)
+    if config.model.vocab_size < corpus.vocabulary.vocab_size:
+        raise InputError(
+            f"vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
+            f"{corpus.vocabulary.vocab_size:,} tokens"
+        )
+    distribute.require_dtype(strategy, config.model.dtype)
 
 
 def next_stop(step: int, settings: TrainConfig) -> int:

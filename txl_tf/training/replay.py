@@ -57,7 +57,7 @@ def replay(config: Config, corpus: Corpus, model_dir: str, step: int, progress: 
     """
     if not 1 <= step <= config.train.train_steps:
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
-    strategy, task = distribute.make_strategy("one_device"), families.training_of(config)
+    strategy, task = distribute.make_strategy("one_device"), families.task_of(config)
     begun = TrainingSetup.of(config, task.training_data(corpus, config), strategy)
     objective, optimizer, state = begun.objective, begun.optimizer, begun.initial_state()
     sums = begun.first_sums().stacked()

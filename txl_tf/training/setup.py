@@ -60,10 +60,10 @@ class TrainingSetup:
     def of(
         cls, config: Config, data: Any, strategy: tf.distribute.Strategy | None = None, **given: Any
     ) -> TrainingSetup:
-        """The beginning of a Config's run; data: of `Training.training_data`, or None; given: further arguments."""
+        """The beginning of a Config's run; data: of `Task.training_data`, or None; given: further arguments."""
 
         def make_objective() -> Any:
-            return families.training_of(config).objective(families.make_model(config), config)
+            return families.task_of(config).objective(families.make_model(config), config)
 
         given = {"batch_size": config.data.batch_size} | given
         return cls(config.train, make_objective, data, strategy=strategy, **given)

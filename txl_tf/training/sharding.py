@@ -18,8 +18,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.devices import distribute
+from txl_tf.devices.collectives import all_gather, own_part, part_axis, reduce_scatter
 from txl_tf.models.given_weights import given_weights
-from txl_tf.ops.collectives import all_gather, own_part, part_axis, reduce_scatter
 from txl_tf.settings.run import TrainConfig
 
 

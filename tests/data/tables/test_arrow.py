@@ -13,9 +13,9 @@ from txl_tf import families
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.results import is_table, with_results
-from txl_tf.data.tasks.label_sets import read_label_sets
-from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import Faults, InputError
+from txl_tf.tasks.multi_label.rows import read_label_sets
+from txl_tf.tasks.texts import read_table
 
 FEATURES = {
     "text": {"dtype": "string", "_type": "Value"},
@@ -81,7 +81,7 @@ def test_words_with_tags_and_questions(tmp_path):
     """As the Hub has CoNLL-2003 and SQuAD."""
 
     def read(task, rows):
-        use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
+        use = families.task_of(families.tuned_configs()[task])
         return use.read(write(tmp_path / "t.parquet", rows), Columns(), True)
 
     ner_tags = {"feature": {"names": ["O", "B-PER"], "_type": "ClassLabel"}, "_type": "List"}
@@ -95,7 +95,7 @@ def test_words_with_tags_and_questions(tmp_path):
         "question": ["Where?", "Why?"],
         "answers": answers,
     }
-    found = [one for paragraph in read("answering", pa.table(questions)).paragraphs for one in paragraph.questions]
+    found = [one for paragraph in read("answering", pa.table(questions)) for one in paragraph.questions]
     assert [[(answer.text, answer.start) for answer in one.answers] for one in found] == [[("Graz", 13)], []]
 
 
@@ -137,9 +137,7 @@ def test_an_encrypted_file_says_so(tmp_path):
 def test_without_pyarrow_one_line_says_what_to_install(tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", table())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        InputError, match=r"t\.parquet needs the package pyarrow, of the extra tables: run .*pip install"
-    ):
+    with pytest.raises(InputError, match=r"t\.parquet needs the package pyarrow: run .*pip install 'txl_tf\[tables\]'"):
         read_rows(path, Columns(), Faults("t"))
     with pytest.raises(InputError, match=r"o\.parquet needs the package pyarrow"):
         is_table("o.parquet")

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tasks.tagged.texts import read_tagged
 from txl_tf.errors import FaultsError, InputError
+from txl_tf.tasks.tagging.texts import read_tagged
 
 TAGS = ("B-LOC", "B-PER", "I-PER", "O")
 
@@ -138,11 +138,20 @@ def test_one_message_for_a_fault_on_most_lines(tmp_path):
         read(tmp_path, "EU O\nis\nin O O\n" + "so O\n" * 9)
 
 
+@pytest.mark.parametrize("separator", ["|", "/", "_", "###"])
+def test_words_with_joined_tags_are_refused(tmp_path, separator):
+    text = f"EU{separator}B-ORG is{separator}O\nGo{separator}O\n"
+    for labelled, tags in ((True, ()), (False, ("O", "B-ORG"))):
+        with pytest.raises(InputError, match=r"line 1 has 'EU.*B-ORG', a word and its tag in one"):
+            read(tmp_path, text, "a.txt", labelled, tags)
+    assert len(read(tmp_path, text, "a.txt", False, ("X",))) == 2
+
+
 def test_no_tensorflow_is_needed():
     import subprocess
     import sys
 
-    code = "import sys, txl_tf.data.tasks.tagged.texts; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, txl_tf.tasks.tagging.texts; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,8 +8,8 @@ from pyarrow import parquet
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, parts, split_of
 from txl_tf.data.tables.forms import read_rows
-from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import Faults, InputError
+from txl_tf.tasks.texts import read_table
 
 
 def write(path, *texts):

@@ -135,6 +135,29 @@ def test_json_in_its_shapes(tmp_path, content, rows):
     assert [values for _, values in read(tmp_path / "a.json").rows] == rows
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_text_without_a_mark_is_refused(tmp_path, encoding):
+    (tmp_path / "a.tsv").write_bytes("text\tlabel\ngröße Ā\tx\n".encode(encoding))
+    with pytest.raises(InputError, match=f"looks like {encoding.upper()} text without .* --encoding={encoding}"):
+        read(tmp_path / "a.tsv")
+    assert len(forms.read_rows(str(tmp_path / "a.tsv"), Columns(encoding=encoding), Faults("a")).rows) == 1
+    with pytest.raises(InputError, match="convert the file to UTF-8"):
+        forms.read_text(str(tmp_path / "a.tsv"))
+
+
+def test_quotes_in_tsv(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('"text"\t"label"\n"a\tb ""c"""\tx\n"d\ne"\t"y"\n')
+    assert [values for _, values in read(path).rows] == [
+        {"text": 'a\tb "c"', "label": "x"},
+        {"text": "d\ne", "label": "y"},
+    ]
+    path.write_text('text\tlabel\n"a ""b"" c"\tx\nsaid "d"\ty\n"e\tx\n')  # as in GLUE's files
+    table = read(path)
+    assert [values["text"] for _, values in table.rows] == ['"a ""b"" c"', 'said "d"', '"e']
+    assert table.remarks == ("the quotes around 1 cell kept (they go if the file's name ends in .csv)",)
+
+
 def test_the_page_has_the_table_of_forms():
     spec = importlib.util.spec_from_file_location("forms_page", ROOT / "docs/forms.py")
     program = importlib.util.module_from_spec(spec)
@@ -146,8 +169,8 @@ def test_the_page_has_the_table_of_forms():
 def test_reading_loads_no_tensorflow(tmp_path):
     (tmp_path / "a.csv").write_bytes(SAMPLES["CSV"]())
     code = (
-        "import sys; from txl_tf.data.tasks.tables import read_classes; from txl_tf.data.tables.columns import Columns;"
-        f"print(read_classes({str(tmp_path / 'a.csv')!r}, Columns()).understood, 'tensorflow' in sys.modules)"
+        "import sys; from txl_tf.tasks import TASKS; from txl_tf.data.tables.columns import Columns;"
+        f"print(TASKS[0].read({str(tmp_path / 'a.csv')!r}, Columns()).understood, 'tensorflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "CSV, text in 'text', label in 'label': 2 rows, 2 classes False\n"

@@ -11,14 +11,11 @@ import openpyxl
 import pandas
 import pytest
 
-from txl_tf.data.tables import frames, held_out, workbooks
+from txl_tf.data.tables import frames, workbooks
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.results import as_columns, is_table, require_room, with_results, write_results
-from txl_tf.data.tasks.questions import with_found
-from txl_tf.data.tasks.race import RaceQuestion
-from txl_tf.data.tasks.squad import Answer, Paragraph, Squad, SquadQuestion
-from txl_tf.data.tasks.tables import Row, TableRows, read_table
 from txl_tf.errors import InputError
+from txl_tf.tasks.texts import read_table
 
 HEAD = ["id", "text", "note", "prediction"]
 ROWS = [["7", "one, two", "Müller", "old"], ["", "", "", ""], ["8", 'say "a"', "=1+1", ""]]
@@ -85,6 +82,35 @@ def test_labels_have_the_separator_of_the_table(tmp_path):
     path.write_text("text,label\none,a;b\n")
     found = with_results(str(tmp_path / "o.csv"), str(path), columns, {2: {"prediction": ["b", "c"]}})
     assert found == b"text,label,prediction\none,a;b,b;c\n"
+    path.write_text("text,label\none,low; high\ntwo,high\n")  # not the alphabet's order, and with spaces
+    found = with_results(str(tmp_path / "o.csv"), str(path), columns, {2: {"prediction": ["a", "high", "low"]}})
+    assert found.splitlines()[1] == b"one,low; high,low; high; a"
+    path.write_text("text,low,high\none,1,1\n")
+    columns = Columns(label_columns="low,high", label_separator="\\n")
+    found = with_results(str(tmp_path / "o.csv"), str(path), columns, {2: {"prediction": ["high", "low"]}})
+    assert found.endswith(b'one,1,1,"low\nhigh"\n')
+
+
+def test_new_numbers_of_a_workbook_are_shown_with_two_digits(tmp_path):
+    """The cells hold them exactly, and keep a format that they had; other numbers are shown as before."""
+    path, exact = workbook(tmp_path / "t.xlsx", [["text", "price"], ["a", 1.2345], ["b", 2.5]]), 0.8994687795639038
+    book = openpyxl.load_workbook(path)
+    book.active["B2"].number_format, book.active["C3"].number_format = "0.000", "0%"
+    book.active["D3"].font = openpyxl.styles.Font(bold=True)
+    book.save(path)
+    results = {line: {"probability": exact, "unsure": True} for line in (2, 3)}
+    (tmp_path / "t.jsonl").write_text('{"text": "a", "price": 1.2345}\n{"text": "b", "price": 2}\n')
+    for source, lines, formats in (
+        (path, (2, 3), ["0.000", "General", "0.00", "0%"]),
+        (tmp_path / "t.jsonl", (1, 2), ["General", "General", "0.00", "0.00"]),
+    ):
+        by_line = {line: results[line + 2 - lines[0]] for line in lines}
+        found = openpyxl.load_workbook(io.BytesIO(with_results("o.xlsx", str(source), Columns(), by_line))).active
+        assert [found[place].number_format for place in ("B2", "B3", "C2", "C3")] == formats
+        assert found["C2"].value == found["C3"].value == exact and found["D2"].value is True
+        assert found["B2"].value == 1.2345
+    found = openpyxl.load_workbook(io.BytesIO(with_results("o.xlsx", str(path), Columns(), results))).active
+    assert found["D3"].font.bold
 
 
 def test_without_header_there_is_none(tmp_path):
@@ -135,7 +161,7 @@ def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeyp
     with pytest.raises(InputError, match=r"t\.xlsx is too large"):
         read_table(str(path), Columns(), labelled=False)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(InputError, match=r"o\.xlsx needs the package openpyxl, .* run .*pip install openpyxl"):
+    with pytest.raises(InputError, match=r"o\.xlsx needs the package openpyxl: run .*pip install 'txl_tf\[tables\]'"):
         is_table("o.xlsx")
 
 
@@ -212,53 +238,3 @@ def test_a_table_that_cannot_be_written_stands_beside_as_csv(tmp_path, monkeypat
 def test_two_columns_of_one_name_are_refused(table):
     with pytest.raises(InputError, match="the table names the column '1' twice: rename one"):
         frames.table_of(table)
-
-
-def test_classes_in_brackets_are_no_sets(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("text,label\n" + "".join(f"text {i},[{'ab'[i % 2]}]\n" for i in range(20)))
-    rows = read_table(str(path), Columns())
-    for part in held_out.parts(rows, 10, 1):
-        assert sorted(rows[i].label for i in part) == ["[a]", "[b]"]
-
-
-def test_no_more_parts_than_rows():
-    rows = [Row(f"text {i}", "", "a", f"f, line {i}") for i in range(7)]
-    assert sorted(held_out.parts(rows, 10**12, 1)) == [[i] for i in range(7)]
-
-
-def test_parts_have_their_share_of_every_class_and_part_no_texts():
-    labels = ["a"] * 50 + ["b"] * 20 + ["once"]
-    rows = [Row(f"text {i // 2}", "", label, f"f, line {i}") for i, label in enumerate(labels)]
-    parts = held_out.parts(rows, 5, 1)
-    assert sorted(i for part in parts for i in part) == list(range(70))  # the class with one text is in none
-    for part in parts:
-        assert [sum(rows[i].label == name for i in part) for name in ("a", "b")] == [10, 4]
-        rest, taken = held_out.parted(rows, part)
-        assert not {row.text for row in rest} & {row.text for row in taken} and len(rest) + len(taken) == 71
-    assert held_out.parts(rows, 5, 1) == parts != held_out.parts(rows, 5, 2)
-    rows = [Row(label, "", label[0], f"f, line {i}") for i, label in enumerate(("a1", "a2", "b", "c"))]
-    assert sorted(i for part in held_out.parts(rows, 10, 1) for i in part) == [
-        0,
-        1,
-    ]  # each class counts, however many there are
-
-
-def test_parts_of_scores_and_questions():
-    rows = [Row(f"text {i}", "", str(i / 7), "f, line 1") for i in range(100)]
-    for part in held_out.parts(rows, 10, 3):
-        assert sorted(i // 10 for i in part) == list(range(10))  # one of each ten that follow each other
-    sets = [["a"], ["a", "b"], ["c"], ["a", "b"], ["a"], []] * 5
-    rows = TableRows(Row(f"text {i}", "", json.dumps(one), "f, line 1") for i, one in enumerate(sets))
-    rows.label_sets = True
-    for part in held_out.parts(rows, 5, 1):
-        assert len([i for i in part if "b" in sets[i]]) == 2 and len([i for i in part if "c" in sets[i]]) == 1
-    asked = [SquadQuestion(str(i), "?", (Answer("text", None, f"data[{i}].answers[0]"),)) for i in range(20)]
-    squad = Squad(tuple(Paragraph(f"text {i // 2}", (question,)) for i, question in enumerate(asked)))
-    rest, taken = held_out.parted(squad, held_out.parts(squad, 10, 1)[0])
-    assert len(taken.paragraphs) == 2 and taken.paragraphs[0].text == taken.paragraphs[1].text
-    assert len(rest.paragraphs) == len(rest.misplaced) == 18
-    assert taken.misplaced == tuple(f"data[{one.questions[0].id}].answers[0]" for one in taken.paragraphs)
-    assert not with_found(taken).misplaced  # each part finds its own answers by their text
-    questions = [RaceQuestion(f"article {i // 4}", "q", ("a", "b"), 0, "f") for i in range(40)]
-    assert all(len({i // 4 for i in part}) == 1 for part in held_out.parts(questions, 10, 1))

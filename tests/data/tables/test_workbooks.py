@@ -167,7 +167,10 @@ def test_only_the_new_cells_differ():
     assert sorted(map(str, sheet.merged_cells.ranges)) == ["B2:B3", "F9:G9"]
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(io.BytesIO(written)) as new:
         assert old.namelist() == new.namelist() and any("chart" in name for name in new.namelist())
-        assert all(old.read(name) == new.read(name) for name in old.namelist() if not name.endswith("/sheet1.xml"))
+        changed = {name for name in old.namelist() if old.read(name) != new.read(name)}
+        assert changed == {"xl/worksheets/sheet1.xml", "xl/styles.xml"}
+        styles = [len(re.findall(r"<xf\b", one.read("xl/styles.xml").decode())) for one in (old, new)]
+        assert styles[1] == styles[0] + 1
     alone = data_of(book_of([["text"], ["a"]], ["A2:C2"]))
     assert (
         "mergeCell"

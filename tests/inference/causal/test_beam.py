@@ -10,7 +10,7 @@ from random_model import CONFIG, random_model
 
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.beam import BeamSearch
-from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.generation.generator import Generator
 from txl_tf.models.transformer_xl.config import Reach
 
 V, N = 4, 4

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
+from txl_tf.inference.generation.few_rows import RUNS
+from txl_tf.inference.generation.readers import FewTexts, ManyTexts
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach
-from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, RowWeights, TextsReader
 from txl_tf.objectives.causal_lm import CausalScorer
 from txl_tf.ops import platform
 
@@ -29,18 +30,24 @@ REACHES = [
 ]
 
 
+def in_a_graph(model, reach):
+    """The model with mems, (segment, mems) -> (hidden, mems), traced once for each length of a segment."""
+    return tf.function(lambda segment, mems: model(segment, mems, reach=reach), autograph=False)
+
+
 @functools.cache
 def read_both(model, reach, jit_compile=False, segments=SEGMENTS, at_once=1):
     """Hidden states [B, sum(segments), D] by the model with mems, and by the cache, which reads `at_once` segments."""
     tokens = np.random.default_rng(1).integers(0, 256, [2, sum(segments)]).astype(np.int32)
     whole = len(set(segments)) == 1
     decoder = CachedDecoder(model, reach, at_once * max(segments), whole_segments=whole, segments=at_once)
-    read = tf.function(decoder, jit_compile=True, reduce_retracing=False) if jit_compile else decoder
+    read = tf.function(decoder, jit_compile=jit_compile, reduce_retracing=False, autograph=False)
+    step = in_a_graph(model, reach)
     mems, cache = model.initial_mems(2, reach), decoder.initial_cache(2)
     expected, found = [], []
     parts = np.split(tokens, np.cumsum(segments)[:-1], axis=1)
     for segment in parts:
-        hidden, mems = model(segment, mems, reach=reach)
+        hidden, mems = step(tf.constant(segment), mems)
         expected.append(hidden)
     for first in range(0, len(parts), at_once):
         hidden, cache = read(tf.constant(np.concatenate(parts[first : first + at_once], axis=1)), cache)
@@ -89,18 +96,19 @@ def test_a_few_texts_token_by_token(form, reach, dtype, int8, texts):
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype, **form))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, reach, max_segment=20, single_rows=True)
+    decoder = CachedDecoder(model, reach, max_segment=20, multiple=RUNS)
     assert decoder.slots == 32
     tokens = np.random.default_rng(1).integers(0, 256, [texts, 40]).astype(np.int32)
-    mems, reader = model.initial_mems(texts, reach), FewTextsReader(decoder, RowWeights(decoder, int8).value())
-    state = FewTextsState.of(decoder.initial_cache(texts))
+    mems, reader = model.initial_mems(texts, reach), FewTexts(decoder, int8)
+    weights, cache = reader.weights(reader.packed()), reader.begin(decoder.initial_cache(texts))
+    step, read = in_a_graph(model, reach), tf.function(functools.partial(reader.read, weights), autograph=False)
     expected, found = [], []
-    for i, token in enumerate(np.split(tokens, 40, axis=1)):
-        hidden, mems = model(token, mems, reach=reach)
+    for i, token in enumerate(map(tf.constant, np.split(tokens, 40, axis=1))):
+        hidden, mems = step(token, mems)
         expected.append(tf.cast(hidden, tf.float64))
-        hidden, state = reader.read(tf.constant(i), tf.constant(token), state)
+        hidden, cache = read(tf.constant(i), token, cache)
         if i == 20:
-            state = FewTextsState.of(state.cache(model.compute_dtype))
+            cache = reader.begin(reader.end(cache))
         found.append(tf.cast(hidden, tf.float64))
     largest = np.abs(np.array(found) - expected)
     if "pre_lnorm" in form:  # no norm comes last
@@ -114,14 +122,15 @@ def test_a_few_texts_token_by_token(form, reach, dtype, int8, texts):
 def test_several_texts_token_by_token_in_bfloat16():
     """With the positions in the form for one query of each text."""
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16", untie_r=True))
-    decoder = CachedDecoder(model, REACHES[1], max_segment=1, single_rows=True)
+    decoder = CachedDecoder(model, REACHES[1], max_segment=1, multiple=RUNS)
     tokens = np.random.default_rng(1).integers(0, 256, [40, 3, 1]).astype(np.int32)
-    mems, reader = model.initial_mems(3, REACHES[1]), TextsReader(decoder, RowWeights(decoder))
-    state = reader.begin(decoder.initial_cache(3))
+    mems, reader = model.initial_mems(3, REACHES[1]), ManyTexts(decoder, rows=True)
+    weights, cache = reader.weights(), reader.begin(decoder.initial_cache(3))
+    step, read = in_a_graph(model, REACHES[1]), tf.function(functools.partial(reader.read, weights), autograph=False)
     differences = []
-    for i, token in enumerate(tokens):
-        expected, mems = model(token, mems, reach=REACHES[1])
-        found, state = reader.read(tf.constant(i), tf.constant(token), state)
+    for i, token in enumerate(map(tf.constant, tokens)):
+        expected, mems = step(token, mems)
+        found, cache = read(tf.constant(i), token, cache)
         differences.append(np.abs(tf.cast(found - expected, tf.float32)))
     assert np.mean(differences) < 0.05
 
@@ -170,6 +179,7 @@ def test_in_bfloat16_rings_are_whole_tiles(on_device):
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
     expected, found = read_both(model, Reach(9), segments=(100, 4, 19, 4, 4, 1, 3))
     assert CachedDecoder(model, Reach(9), max_segment=100).slots == 128
+    expected, found = expected.astype(np.float64), found.astype(np.float64)  # NumPy's mean of bfloat16 is in bfloat16
     assert np.abs(found - expected).mean() < 0.1 * np.abs(expected).mean()
 
 
@@ -182,6 +192,7 @@ def test_a_tpu_writes_whole_tiles_of_a_ring_in_place(monkeypatch, on_device, dty
     with monkeypatch.context() as patch:
         patch.setattr(tf, "tensor_scatter_nd_update", None)
         expected, found = read_both(model, Reach(128, clamp_len=40), jit_compile=True, segments=(128,) * 4)
+    expected, found = expected.astype(np.float64), found.astype(np.float64)  # NumPy's mean of bfloat16 is in bfloat16
     difference = np.abs(found - expected)
     assert difference.max() < 1e-10 if dtype == "float64" else difference.mean() < 0.05 * np.abs(expected).mean()
 
@@ -251,23 +262,29 @@ def test_refresh_follows_the_weights(dtype):
     np.testing.assert_array_equal(nll(cached), expected)
 
 
-@pytest.mark.skipif(not ON_CPU, reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("int8", [False, True])
-def test_rows_are_kept_until_the_weights_change(int8):
+def test_packed_weights_stay_until_they_are_refreshed_or_freed(int8):
     model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
-    weights = RowWeights(decoder, int8)
-    rows = weights.value()
-    assert weights.value().matrices[0].numbers is rows.matrices[0].numbers or int8
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, multiple=RUNS)
+    reader = FewTexts(decoder, int8)
+    before = tf.nest.map_structure(np.array, reader.packed())
     for variable in model.trainable_variables:
         variable.assign(variable * 1.5)
     decoder.positions.refresh()
-    weights.refresh()
-    new = weights.value()
+    tf.nest.map_structure(np.testing.assert_array_equal, reader.packed(), before)
+    for part in reader.parts():
+        part.refresh()
     kind = "scales" if int8 else "numbers"
-    for before, after in zip(rows.matrices, new.matrices, strict=True):
-        np.testing.assert_allclose(getattr(after, kind), 1.5 * getattr(before, kind), rtol=1e-12)
-    np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
+    for _ in range(2):
+        after = reader.packed()
+        for old, new in zip(before.matrices, after.matrices, strict=True):
+            np.testing.assert_allclose(getattr(new, kind), 1.5 * getattr(old, kind), rtol=1e-12)
+        np.testing.assert_allclose(after.positions.numbers, 1.5 * before.positions.numbers, rtol=1e-12)
+        handles = [resource.resource_handle for part in reader.parts() for resource in part.resources()]
+        for part in reader.parts():
+            part.free()
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        tf.raw_ops.ReadVariableOp(resource=handles[0], dtype=after.matrices[0].numbers.dtype)
 
 
 @pytest.mark.parametrize(
@@ -278,27 +295,33 @@ def test_a_softmax_with_clusters_is_that_of_the_model(dtype, int8, texts):
     model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, multiple=RUNS)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[texts, model.config.d_model]), dtype)
-    found = FewTextsReader(decoder, RowWeights(decoder, int8).value()).log_prob(tf.constant(5), hidden)
+    reader = FewTexts(decoder, int8)
+    found = reader.log_prob(reader.weights(reader.packed()), tf.constant(5), hidden)
     np.testing.assert_allclose(found, model.log_prob(hidden), rtol={"float64": 1e-12, "float32": 1e-5}[dtype])
 
 
 @pytest.mark.skipif(not ON_CPU, reason="only a CPU keeps tables for single rows")
 @pytest.mark.parametrize("int8", [False, True])
 def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model(int8):
-    """Two tables with projections and the entries of their clusters, kept for one row and for several."""
+    """Two tables with projections and the entries of their clusters, kept for one row and for several.
+
+    Single rows are compared in float32: a CPU without instructions for bfloat16 rounds several rows' sums to it.
+    """
     model = random_model(dataclasses.replace(CLUSTERED, dtype="mixed_bfloat16"))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
-    weights = RowWeights(decoder, int8)
-    assert int8 == (weights.value().clusters[0].table.numbers.dtype == tf.int8)
+    exact = random_model(dataclasses.replace(CLUSTERED, dtype="float32"))
+    exact.set_weights(model.get_weights())
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, multiple=RUNS)
+    many, few = ManyTexts(decoder, rows=True), FewTexts(decoder, int8)
+    assert int8 == (few.packed().clusters[0].table.numbers.dtype == tf.int8)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[3, model.config.d_model]), tf.bfloat16)
-    expected, step = model.log_prob(hidden), tf.constant(5)
-    np.testing.assert_array_equal(TextsReader(decoder, weights).log_prob(step, hidden), expected)
-    found = FewTextsReader(decoder, weights.value()).log_prob(step, hidden)
-    for row, of_row in zip(found, expected, strict=True):
+    step = tf.constant(5)
+    np.testing.assert_array_equal(many.log_prob(many.weights(), step, hidden), model.log_prob(hidden))
+    found = few.log_prob(few.weights(few.packed()), step, hidden)
+    for row, of_row in zip(found, exact.log_prob(tf.cast(hidden, tf.float32)), strict=True):
         np.testing.assert_allclose(row, of_row, atol=2**-8 * np.abs(of_row).max())
 
 

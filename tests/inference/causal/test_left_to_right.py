@@ -14,7 +14,7 @@ from xlnet_models import make_model, weights_of
 import txl_tf
 from txl_tf.data.vocabularies import CharVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.causal.left_to_right import Continuation
+from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.runs.model_dir import load_trained
 
@@ -24,7 +24,7 @@ TEXT = "abacdae. b gi" * 3
 
 def continuation(weights, mem_len, mem_init="empty", clamp_len=-1, jit_compile=False):
     reach = Reach(mem_len, clamp_len, same_length=True, mem_init=mem_init)
-    return Continuation(make_model(weights, mem_len=mem_len), CharVocabulary(LETTERS), reach, jit_compile)
+    return LeftToRightXLNet(make_model(weights, mem_len=mem_len), CharVocabulary(LETTERS), reach, jit_compile)
 
 
 def read_at_once(weights, ids):
@@ -116,7 +116,7 @@ def test_a_space_at_the_end_of_a_prompt_is_said_for_pieces_of_words(tmp_path):
 
 
 def test_samples_and_beams_of_the_command_are_those_of_python(model_dir):
-    model = Continuation.of(load_trained(model_dir), mem_len=6)
+    model = LeftToRightXLNet.of(load_trained(model_dir), mem_len=6)
     flags = [f"--model_dir={model_dir}", "--prompt=ab", "--max_tokens=9", "--mem_len=6"]
     assert run(*flags, "--top_k=4", "--seed=3").stdout == f"ab{model.generate('ab', 9, seed=3, top_k=4)}\n"
     found = model.search("ab", 9, beam_size=2)
@@ -146,4 +146,4 @@ def test_settings_that_an_xlnet_does_not_have_get_one_line(model_dir):
         done = run(f"--model_dir={model_dir}", "--prompt=a", flag)
         assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     with pytest.raises(InputError, match="mem_len=-1"):
-        Continuation.of(load_trained(model_dir), mem_len=-1)
+        LeftToRightXLNet.of(load_trained(model_dir), mem_len=-1)

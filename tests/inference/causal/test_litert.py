@@ -54,7 +54,9 @@ class Text:
 def test_log_probabilities_are_those_of_the_model_with_mems(form):
     model = random_model(dataclasses.replace(CONFIG, mem_len=10, **FORMS[form]))
     text, ids = Text(TokenReader(model, model.config.reach).converted()), np.random.default_rng(0).integers(0, 256, 30)
-    expected, _ = read(model, ids, [1] * 30)
+    exact = random_model(dataclasses.replace(CONFIG, mem_len=10, dtype="float64", **FORMS[form]))
+    exact.set_weights(model.get_weights())
+    expected, _ = read(exact, ids, [1] * 30)
     np.testing.assert_allclose(text.log_probs(ids), expected, rtol=1e-5, atol=1e-4)
     assert text.memory["length"] == 30
     operations = {operation["op_name"] for operation in text.interpreter._get_ops_details()}

@@ -9,10 +9,10 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.data.vocabularies import ByteVocabulary
-from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.part_scorer import PartScorer
 from txl_tf.inference.causal.served_causal import ServedCausal
+from txl_tf.inference.generation.generator import Generator
 
 LONG = "abc def " * 20  # more than two segments
 

@@ -10,9 +10,9 @@ from random_model import CONFIG, random_model, read
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, sample, uniform
-from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.served_causal import ServedCausal
+from txl_tf.inference.generation.generator import Generator
 
 S = 8  # tokens in a segment; the memory holds 24, the longest text here has 51
 LENGTHS = [1, 8, 9, 51, 40, 2, 17]

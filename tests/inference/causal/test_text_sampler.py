@@ -29,11 +29,11 @@ def test_the_sample_follows_the_weights_and_is_traced_once(byte_model, corpus):
     before = sampler()
     assert sampler() == before
     assert_continues(sampler, model, corpus.vocabulary, reach)
-    traces = sampler._generator.decode_texts.experimental_get_tracing_count()
+    traces = sampler._generator.many_steps.experimental_get_tracing_count()
     model.set_weights(byte_model.model.get_weights())
     assert sampler() != before
     assert_continues(sampler, model, corpus.vocabulary, reach)
-    assert sampler._generator.decode_texts.experimental_get_tracing_count() == traces == 1
+    assert sampler._generator.many_steps.experimental_get_tracing_count() == traces == 1
 
 
 @pytest.mark.parametrize("vocab", CHOICES)

@@ -13,12 +13,13 @@ import tensorflow as tf
 import tuned_models
 
 import txl_tf
+from txl_tf.data.examples.example_set import ExampleSet
+from txl_tf.data.examples.layout import lay_out
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tasks.examples import ExampleSet
-from txl_tf.data.tasks.layout import lay_out
+from txl_tf.data.tables.results import as_columns
 from txl_tf.errors import InputError
+from txl_tf.inference.tasks.evaluator import no_better
 from txl_tf.inference.tasks.predictor import Predictor
-from txl_tf.inference.tasks.task_evaluator import no_better
 from txl_tf.metrics import labelling
 from txl_tf.runs import checkpoints
 from txl_tf.runs.model_card import describe_model
@@ -62,6 +63,19 @@ def test_labels_are_those_of_each_text_alone(predictors):
         alone = 1 / (1 + np.exp(-logits(predictor, *pair(text)).astype(np.float64)))
         np.testing.assert_allclose(list(prediction["probabilities"].values()), alone, atol=1e-5)
         assert prediction["labels"] == [name for name, fits in zip(LABELS, alone >= 0.5, strict=True) if fits]
+
+
+def test_unsure_are_those_below_a_probability(predictors):
+    predictor = predictors["classification"]
+    sure = [prediction["probability"] for prediction in predictor.predict(TEXTS)]
+    bound = sorted(sure)[2]
+    found = predictor.predict(TEXTS, unsure_below=bound)
+    assert [prediction["unsure"] for prediction in found] == [one < bound for one in sure] and max(sure) > bound
+    assert list(as_columns(found[0])) == ["prediction", "probability", "unsure"]
+    with pytest.raises(InputError, match=r"unsure_below=80 must be above 0 and at most 1"):
+        predictor.predict(TEXTS, unsure_below=80)
+    with pytest.raises(InputError, match="those of regression have none: omit it"):
+        predictors["regression"].predict(TEXTS, unsure_below=0.8)
 
 
 def choice_logit(predictor, article, text):
@@ -158,7 +172,9 @@ def test_answers_stand_in_their_contexts(predictors, model_dirs, tmp_path):
         ({"best_f1_threshold": -1e9}, False, True),
         ({"best_f1_threshold": 1e9}, True, False),
     ):
-        lines = Predictor(predictor.trained, dev, strategy=replicas.one_device()).predict(ASKED)
+        other = Predictor(predictor.trained, strategy=replicas.one_device())
+        other.dev = dev
+        lines = other.predict(ASKED)
         assert [all(line["answer"] for line in lines), not any(line["answer"] for line in lines)] == [
             all_answered,
             none_answered,
@@ -324,7 +340,8 @@ def test_predictions_that_are_alike_or_no_better_than_the_most_frequent_class_ar
     assert capsys.readouterr().err.splitlines() == [said]
     labels = ExampleSet({"label": np.array([0, 0, 1])}, {})
     wanted = "an accuracy of 0.6000 on x is no better than always giving the most frequent class (0.6667)"
-    assert no_better({"accuracy": 0.6}, labels, "x") == wanted and no_better({"accuracy": 0.7}, labels, "x") is None
+    assert no_better(predictor.task, {"accuracy": 0.6}, labels, "x") == wanted
+    assert no_better(predictor.task, {"accuracy": 0.7}, labels, "x") is None
 
 
 def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):

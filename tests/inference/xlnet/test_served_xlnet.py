@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from random_xlnet import random_xlnet, with_prefix
 
+import txl_tf
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.encoder import Encoder
@@ -102,6 +103,19 @@ def test_scores_and_vectors_equal_the_models(model, served):
     for name, pool in [("pooled", "last"), ("first", "first"), ("mean", "mean")]:
         np.testing.assert_allclose(served[f"encode_{name}"], encoder(PAIRS, pool=pool).pooled, rtol=0, atol=1e-4)
     assert served["decoded"].tolist() == [b"the River"]
+
+
+def test_a_table_has_the_models_results(model, export_dir):
+    """BatchPredictor with the export; a text that is too long is a fault of its row."""
+    texts = [*(a for a, _ in PAIRS), "the River " * 60, "the River one"]
+    found = txl_tf.BatchPredictor(export_dir, ability="encode", pool="mean", batch_size=4)({"text": texts})
+    good = [text for text, fault in zip(texts, found["fault"], strict=True) if fault is None]
+    assert good == [texts[0], texts[1], texts[3]] and "a text has more than 64 tokens" in found["fault"][2]
+    vectors = np.stack([one for one in found["vector"] if one is not None])
+    np.testing.assert_allclose(vectors, Encoder(*model, jit_compile=False)(good, pool="mean").pooled, atol=1e-4)
+    scores = txl_tf.BatchPredictor(export_dir)({"text": good})["log_prob"]
+    wanted = [one.total for one in FillIn(*model, jit_compile=False).score(good)]
+    np.testing.assert_allclose(scores, wanted, atol=1e-3)
 
 
 @pytest.mark.parametrize(("order", "context"), [("left_to_right", "the"), ("right_to_left", "")])

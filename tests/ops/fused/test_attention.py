@@ -98,14 +98,20 @@ def test_lanes_that_share_a_gradient_of_the_positions_are_added():
 
 def test_without_jax_they_are_an_error(monkeypatch):
     monkeypatch.setattr(attention.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^--ops=fused needs JAX: pip install -r requirements-gpu\.txt$"):
+    with pytest.raises(InputError, match=r"^--ops=fused needs JAX: run python -m pip install 'txl_tf\[gpu\]'$"):
         attention.Fused(only_compiled=True)
 
 
 @pytest.mark.slow
 def test_a_training_step_for_a_gpu_calls_the_kernels_of_attention(tmp_path):
     sizes = "--n_layer=2 --d_model=32 --d_embed=32 --n_head=2 --d_head=16 --d_inner=32 --tgt_len=16 --mem_len=16"
-    command = [sys.executable, ROOT / "tpu/aot_compile.py", "--preset=enwik8_base", "--target=gpu", *sizes.split()]
+    command = [
+        sys.executable,
+        ROOT / "evidence/compilers/aot_compile.py",
+        "--preset=enwik8_base",
+        "--target=gpu",
+        *sizes.split(),
+    ]
     command += ["--ops=fused", "--dropatt=0.1", "--batch_size_per_core=2", f"--stablehlo_out={tmp_path}/step"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

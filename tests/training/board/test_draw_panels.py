@@ -8,18 +8,14 @@ import random_xlnet
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from txl_tf.data.tasks.examples import ExamplePlan
-from txl_tf.data.tasks.race import question_rows
-from txl_tf.data.tasks.table_examples import question_examples, scored_examples, table_examples
-from txl_tf.data.tasks.tables import text_rows
-from txl_tf.metrics.panels import Confusion, Reliability, Worst
-from txl_tf.metrics.results import ChoiceResults, ClassResults, LabelSetResults, ScoreResults
-from txl_tf.models.xlnet.head_config import (
-    XLNetClassificationConfig,
-    XLNetMultiLabelConfig,
-    XLNetMultipleChoiceConfig,
-    XLNetRegressionConfig,
-)
+from txl_tf.data.examples.example_set import ExamplePlan
+from txl_tf.data.tables.columns import Columns
+from txl_tf.metrics.panels import Confusion, Reliability, Worst, Wrong, heading
+from txl_tf.tasks.classification import ClassResults, XLNetClassificationConfig
+from txl_tf.tasks.multi_label import LabelSetResults, XLNetMultiLabelConfig
+from txl_tf.tasks.multiple_choice import ChoiceResults, MultipleChoice, XLNetMultipleChoiceConfig
+from txl_tf.tasks.regression import Regression, ScoreResults, XLNetRegressionConfig
+from txl_tf.tasks.texts import table_examples
 from txl_tf.training.board.draw_panels import confusion_picture, reliability_bins, reliability_picture, show_panels
 from txl_tf.training.board.event_files import Board
 
@@ -44,42 +40,45 @@ def outputs():
 
 
 def test_panels_of_classes(vocabulary):
-    rows = text_rows(["the River", ("one", "a dash"), "so", "the one"])
+    rows = Regression().rows(["the River", ("one", "a dash"), "so", "the one"], Columns())
     examples = table_examples(rows, plan(XLNetClassificationConfig, vocabulary, 16), LABEL, LABELS)
     confusion, reliability, worst = ClassResults(outputs(), examples).panels(vocabulary)
     assert confusion.labels == LABELS and confusion.counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
     np.testing.assert_allclose(reliability.confidence, [0.7, 0.8, 0.6, 0.9])
     assert reliability.right.tolist() == [True, False, False, False]
-    headings, texts = zip(*worst.rows, strict=True)
-    assert headings[0] == f"yes (90.0%) instead of no, loss {-np.log(0.05):.3f}"
+    numbers, columns, texts = zip(*worst.rows, strict=True)
+    assert numbers == (3, 1, 2)
+    assert heading(columns[0]) == f"yes (90.0%) instead of no, loss {-np.log(0.05):.3f}"
     assert texts == ("the one", "one\n\na dash", "so")  # by their losses; the right one is not shown
 
 
 def test_panels_of_scores_and_choices(vocabulary):
-    rows = [
-        dataclasses.replace(row, label=label) for row, label in zip(text_rows(["the River", "so"]), "13", strict=True)
-    ]
-    examples = scored_examples(rows, plan(XLNetRegressionConfig, vocabulary, 16))
+    rows = Regression().rows(["the River", "so"], Columns())
+    rows = [dataclasses.replace(row, label=label) for row, label in zip(rows, "13", strict=True)]
+    examples = Regression().examples(rows, plan(XLNetRegressionConfig, vocabulary, 16))
     found = {"score": np.array([1.5, 1.0]), "loss": np.array([0.25, 4.0])}
     (worst,) = ScoreResults(found, examples).panels(vocabulary)
-    assert worst.rows == (("1 instead of 3", "so"), ("1.5 instead of 1", "the River"))
+    shown = [(heading(one.columns), one.text) for one in worst.rows]
+    assert shown == [("1 instead of 3, loss 4.000", "so"), ("1.5 instead of 1, loss 0.250", "the River")]
     values = [{"article": "the River", "question": "_ is", "options": ["one", "so", "a"]}] * 4
-    questions = [vars(row) | {"answer": int(label)} for row, label in zip(question_rows(values), LABEL, strict=True)]
-    rows = [type(question_rows(values)[0])(**question) for question in questions]
-    examples = question_examples(rows, plan(XLNetMultipleChoiceConfig, vocabulary, 24))
+    questions = MultipleChoice().rows(values, Columns())
+    rows = [dataclasses.replace(row, answer=int(label)) for row, label in zip(questions, LABEL, strict=True)]
+    examples = MultipleChoice().examples(rows, plan(XLNetMultipleChoiceConfig, vocabulary, 24))
     reliability, worst = ChoiceResults(outputs(), examples).panels(vocabulary)
     assert reliability.right.tolist() == [True, False, False, False]
-    assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"
+    assert heading(worst.rows[0].columns).startswith("option 1 (90.0%) instead of option 0, loss ")
+    assert worst.rows[0].text == "chosen: so is\nright:  one is\n\nthe River"
 
 
 def test_panels_of_labels_take_the_best_threshold(vocabulary, tmp_path):
     """At 0.5 nothing would be predicted; at the best threshold, 0.2, one of four is missed."""
-    rows = text_rows(["the River", "so"])
+    rows = Regression().rows(["the River", "so"], Columns())
     examples = table_examples(rows, plan(XLNetMultiLabelConfig, vocabulary, 16), LABEL_SETS, LABELS)
     found = {"probabilities": np.array([[0.4, 0.1, 0.3], [0.1, 0.3, 0.05]]), "loss": np.array([0.5, 1.0])}
     by_label, worst = LabelSetResults(found, examples).panels(vocabulary)
     assert [counts.tolist() for counts in by_label[1:]] == [[1, 1, 1], [1, 1, 2], [1, 1, 1]]
-    assert worst.rows == (("yes instead of yes, so, loss 1.000", "so"),)
+    (wrong,) = worst.rows
+    assert (heading(wrong.columns), wrong.text) == ("yes instead of yes, so, loss 1.000", "so")
     board = Board(str(tmp_path), 0)
     show_panels(board, 7, [by_label])
     (event,) = EventAccumulator(board.folder).Reload().Tensors("dev/labels")
@@ -122,7 +121,7 @@ def test_panels_are_written(tmp_path):
     shown = [
         Confusion(LABELS, np.eye(3, dtype=int)),
         Reliability(np.array([0.5]), np.array([True])),
-        Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
+        Worst((Wrong(0, {"error": "bad | **heading**"}, "a\nb" + "x" * 2000),)),
     ]
     show_panels(board, 7, shown)
     show_panels(board, 8, [Worst(())])

@@ -16,10 +16,10 @@ from tensorboard.plugins.hparams import metadata as hparams
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.objectives import flops
 from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training import flops
-from txl_tf.training.board.report import Report, Window, duration
+from txl_tf.training.board.report import LogWindow, Report, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
 
@@ -37,7 +37,7 @@ def curve(folder, tag):
 
 def write(metrics, step, loss, **more):
     rest = {"lr": 0.1, "grad_norm": 1.0, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": step / 10}
-    metrics.training(step, Window(loss, **rest | more), lambda: (8.0, 0.01))
+    metrics.training(step, LogWindow(loss, **rest | more), lambda: (8.0, 0.01))
 
 
 def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
@@ -46,7 +46,7 @@ def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
         return 8.0, 0.01
 
     metrics = Report(str(tmp_path), "byte", 0, CONFIG)
-    metrics.training(3, Window(5.0, lr=0.1, grad_norm=1.0, skipped=0.0, tokens_per_sec=100.0, epoch=0.3), norms)
+    metrics.training(3, LogWindow(5.0, lr=0.1, grad_norm=1.0, skipped=0.0, tokens_per_sec=100.0, epoch=0.3), norms)
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (line["param_norm"], line["update_ratio"]) == (8.0, 0.01)
 
@@ -91,7 +91,16 @@ def test_every_curve_has_its_value(tmp_path, capsys):
     for tag, value in values.items():
         np.testing.assert_allclose(curve(train, tag), [(4, value)], rtol=1e-4)
     line = capsys.readouterr().out
-    assert f"MFU {100 * mfu:.1f} %" in line and "0 min 01 s left" in line  # 8 steps of 8 tokens are left
+    assert f"MFU {100 * mfu:.1f} %" in line and " left" not in line  # the first window is mostly compilation
+
+
+def test_the_time_left_begins_with_the_second_window(tmp_path, capsys):
+    report = Report(str(tmp_path), "byte", 4, CONFIG)
+    for step in (6, 8):
+        write(report, step, loss=2.0)
+    first, second = capsys.readouterr().out.splitlines()
+    left = (CONFIG.train.train_steps - 8) * 8 / 100  # seconds, for steps of 8 tokens
+    assert " left" not in first and second.endswith(f"| {duration(left)} left")
 
 
 def test_without_a_peak_there_is_no_mfu(tmp_path, capsys):
@@ -131,7 +140,8 @@ def test_every_curve_is_in_the_layout(tmp_path):
     metrics.write_settings(TransformerXL(SMALL), leave_out=set())
     write(metrics, 4, loss=2.0, scaling={"loss_scale": 2.0, "overflows": 1})
     parts = {"rank": {"bins": ["0", "1"], "loss": [1.0, 2.0]}}
-    metrics.evaluation(4, "valid", {"loss": 3.0, "metrics": {"accuracy": 0.5}, "loss_by": parts})
+    beside = {"most_frequent_class": 0.4}
+    metrics.evaluation(4, "valid", {"loss": 3.0, "metrics": {"accuracy": 0.5}, "baselines": beside, "loss_by": parts})
     layouts = []
     for event in events(tmp_path / "tensorboard").Tensors(custom_scalars.CONFIG_SUMMARY_TAG):
         layouts.append(layout_pb2.Layout.FromString(tf.make_ndarray(event.tensor_proto).item()))
@@ -143,6 +153,8 @@ def test_every_curve_is_in_the_layout(tmp_path):
     assert {"loss/bpc", "loss/bpc_valid"} <= set(known) and not any(
         path.is_dir() for path in (tmp_path / "tensorboard").iterdir()
     )
+    for name in ("metrics/accuracy", "metrics/most_frequent_class"):  # in one chart
+        assert name in known and re.match(found["metrics on dev"][0], name)
     assert all(any(re.match(tags[0], tag) for tags in found.values()) for tag in known)
     assert all(any(re.match(tags[0], tag) for tag in known) for tags in found.values())
     assert found["loss on valid by rank"] == ["loss_by_rank/"] and found["learning rate"] == ["optimizer/lr$"]
@@ -185,14 +197,14 @@ def test_peaks_are_of_all_chips_of_a_slice():
 
 def test_durations():
     texts = [duration(seconds) for seconds in (7.4, 60, 3599.6, 86_399, 90_000)]
-    assert texts == ["0 min 07 s", "1 min 00 s", "1 h 00 min", "23 h 59 min", "1 d 01 h"]
+    assert texts == ["7 s", "1 min 00 s", "1 h 00 min", "23 h 59 min", "1 d 01 h"]
 
 
 def test_what_float32_cannot_hold_is_in_the_log_and_no_point_of_a_curve(tmp_path):
     metrics = Report(str(tmp_path), "byte", 0, CONFIG)
     rest = {"lr": 0.1, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": 0.3}
     for step, norm in ((3, 1e300), (6, 2.0)):
-        metrics.training(step, Window(5.0, grad_norm=norm, **rest), lambda: (8.0, 0.01))
+        metrics.training(step, LogWindow(5.0, grad_norm=norm, **rest), lambda: (8.0, 0.01))
     logged = [json.loads(line)["grad_norm"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert logged == [1e300, 2.0]
     assert curve(tmp_path / "tensorboard", "optimizer/grad_norm") == [(6, 2.0)]

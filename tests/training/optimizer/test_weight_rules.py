@@ -8,8 +8,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.drift import refuse_drift
 from txl_tf.training.optimizer.weight_rules import WeightRule, depth_multiplier, is_decayed, weight_rules
+from txl_tf.training.same_run import refuse_other_settings
 
 MODEL = TransformerXLConfig(
     vocab_size=30,
@@ -170,7 +170,7 @@ def test_rules_of_a_config():
 )
 def test_a_run_does_not_continue_with_another_optimizer(change):
     with pytest.raises(InputError, match=next(iter(change))):
-        refuse_drift(TransformerXLRunConfig(), TransformerXLRunConfig(train=TrainConfig(**change)), "runs/x")
+        refuse_other_settings(TransformerXLRunConfig(), TransformerXLRunConfig(train=TrainConfig(**change)), "runs/x")
 
 
 def test_the_embedding_may_learn_faster():

@@ -13,9 +13,9 @@ from small_run import CONFIG, KilledError, change, evaluator, lines
 from txl_tf.errors import InputError
 from txl_tf.runs.model_dir import load_trained, read_config
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.drift import extended
 from txl_tf.training.loop import first_of_window, next_stop, train
 from txl_tf.training.optimizer.schedules import Schedule
+from txl_tf.training.same_run import extended
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -117,7 +117,7 @@ def test_extending_by_the_command(finished, corpus, tmp_path):
     for given, said in (
         ([at, "--train_steps=8"], "train_steps=8 (was 4); give the same settings or another --model_dir; more steps "),
         ([at, "--train_steps=8"], "more steps need --extend"),
-        ([at, "--train_steps=3"], "a run never gets shorter: steps that were made stay"),
+        ([at, "--train_steps=3"], "train_steps cannot be lowered: steps that were made stay"),
         (
             [at, "--train_steps=3", "--extend"],
             "is a run of 4 steps, and steps that were made stay: give --train_steps ",

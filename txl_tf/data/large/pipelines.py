@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +38,7 @@ from txl_tf.data.request import Settings
 from txl_tf.data.text.sources import SPLITS, TextSource, grouped
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.progress import progress_bar
+from txl_tf.progress import every, progress_bar
 from txl_tf.storage.literal_paths import files_named
 
 _NOWHERE = 1 << 62
@@ -52,16 +51,18 @@ def write(
 ) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
     """Writes the vocabulary and the shards of a corpus. All workers must be able to read the text and write data_dir.
 
-    Args:
-        shared_dir: another folder that they can write, for temporary files; made if missing.
-        beam_args: flags of Apache Beam. Without --runner: Beam's runner for one machine.
+    `shared_dir` is another folder that they can write, for temporary files; `beam_args` are flags of Apache Beam.
+    Without --runner its runner for one machine works.
 
-    Returns:
-        (vocabulary, streams, sizes): sizes for `sources.split_contents`.
-
-    Raises:
-        InputError: the text cannot be read, or Beam fails.
+    Returns (vocabulary, streams, sizes): sizes for `sources.split_contents`. InputError if the text cannot be read,
+    Beam fails, or its runner is one that loses data.
     """
+    runner = PipelineOptions(list(beam_args)).view_as(StandardOptions).runner or ""
+    if runner.rpartition(".")[2].lower().removesuffix("runner") == "dask":
+        raise InputError(
+            f"--runner={runner} of Beam loses data without a word: it drops what a worker passes on at the end of its "
+            "work, and mixes outputs. Use DataflowRunner, FlinkRunner, or none for this machine"
+        )
     job = Job(
         work_dir=tf.io.gfile.join(shared_dir, uuid.uuid4().hex),
         data_dir=data_dir,
@@ -135,21 +136,15 @@ def _run(
 
 @contextlib.contextmanager
 def _progress(name: str, work_dir: str, size: int) -> Iterator[None]:
-    bar, ended, before = progress_bar(name, size, "B"), threading.Event(), bytes_done(work_dir)
+    before = bytes_done(work_dir)
+    with progress_bar(name, size, "B") as bar:
 
-    def watch() -> None:
-        while not ended.wait(1 if "://" not in work_dir else 10):
+        def look() -> None:
             with contextlib.suppress(tf.errors.OpError, InputError):
                 bar.update(bytes_done(work_dir) - before - bar.n)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        bar.close()
+        with every(1 if "://" not in work_dir else 10, look):
+            yield
 
 
 @contextlib.contextmanager
@@ -189,7 +184,7 @@ def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
         counted.symbols
         | "add up" >> beam.CombinePerKey(_added)
         | "frequent" >> beam.Filter(lambda item: item[1][0] >= worker_of(job).encoder.min_count)
-        | "symbol rows" >> beam.Map(_symbol_row)
+        | "symbol rows" >> beam.MapTuple(lambda symbol, value: ("symbol", symbol, *value))
     )
     return (symbols, counted.sizes) | "all rows" >> beam.Flatten()
 
@@ -236,11 +231,6 @@ def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     for value in values:
         total = [total[0] + value[0], *map(min, total[1:], value[1:])]
     return tuple(total)
-
-
-def _symbol_row(item: tuple[Any, tuple[int, ...]]) -> tuple[Any, ...]:
-    symbol, value = item
-    return "symbol", symbol, *value
 
 
 def _symbols_in_order(job: Job, run: Callable[..., list[Any]]) -> tuple[list[Any], np.ndarray]:

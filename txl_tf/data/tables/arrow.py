@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as tables, and tables as Parquet. pyarrow is needed: requirements-tables.txt.
+"""Parquet and Arrow files as tables, and tables as Parquet. pyarrow is needed: the extra `tables`.
 
 Arrow's files are read (.arrow, .feather), and its streams, which Hugging Face's `datasets` writes as .arrow. All of
 this works without TensorFlow.
@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.table import Table, of_records, refuse_twice
+from txl_tf.data.tables.table import Source, Table, of_records, refuse_twice, required
 from txl_tf.errors import InputError, one_line
 
 PARQUET = (b"PAR1", b"PARE")
@@ -30,21 +29,16 @@ _FEATURES = b"huggingface"
 class Groups:
     """A file whose rows are read by groups, so that memory does not grow with its size.
 
-    Args:
-        path: for messages.
-        file: a local path, bytes, or a file that is open for reading.
+    `file` is a local path, bytes, or a file that is open for reading. InputError if pyarrow is missing, or the file is
+    damaged or encrypted.
 
     Attributes:
-        schema: pyarrow's Schema.
-        rows: the number of rows in each group.
-        sizes: about the bytes of each group.
-
-    Raises:
-        InputError: pyarrow is missing, or the file is damaged or encrypted.
+        names, texts: the names of the columns, and of those of texts.
+        rows, sizes: the number of rows in each group, and about its bytes.
     """
 
     def __init__(self, path: str, file: Any):
-        pyarrow = require_pyarrow(path)
+        pyarrow = required("pyarrow", path)
         self._path = path
         with self._readable():
             if isinstance(file, bytes):
@@ -68,22 +62,10 @@ class Groups:
                 self.schema, self.sizes = reader.schema, [group.nbytes for group in groups]
                 self._read = lambda group, names: groups[group].select(names)
             self.rows = [group.num_rows for group in groups]
+            self.names = list(self.schema.names)
+            self.texts = [field.name for field in self.schema if _is_text(field.type)]
             about = json.loads((self.schema.metadata or {}).get(_FEATURES, b"{}"))
             self._namers = {name: _namer(one) for name, one in about.get("info", {}).get("features", {}).items()}
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.schema.names)
-
-    @property
-    def texts(self) -> list[str]:
-        """The names of the columns of texts."""
-        from pyarrow import types
-
-        kinds = [kind.value_type if types.is_dictionary(kind) else kind for kind in self.schema.types]
-        are = (types.is_string, types.is_large_string, types.is_string_view)
-        return [name for name, kind in zip(self.names, kinds, strict=True) if any(one(kind) for one in are)]
 
     def read(self, group: int, names: Sequence[str]) -> dict[str, list[Any]]:
         """{column: its values in the rows of a group}: as in JSON, with classes by their names."""
@@ -126,11 +108,12 @@ class Groups:
             ) from error
 
 
-def read_arrow(path: str, data: bytes, columns: Columns) -> Table:
+def read_arrow(source: Source) -> Table:
     """The rows of a file as a table. Lists are lists, and null is a missing value."""
+    path, columns = source.path, source.columns
     if columns.no_header:
         raise InputError(f"{path} has names of columns: omit --no_header")
-    groups = Groups(path, data)
+    groups = Groups(path, source.data)
     refuse_twice(groups.names, path)
     for flag in ("text_column", "text_b_column", "label_column"):
         if (name := getattr(columns, flag)) in groups.names:
@@ -140,13 +123,13 @@ def read_arrow(path: str, data: bytes, columns: Columns) -> Table:
         found = groups.read(group, groups.names)
         rows = zip(*found.values(), strict=True)
         records += enumerate((dict(zip(found, row, strict=True)) for row in rows), len(records) + 1)
-    form = "Parquet" if data.startswith(PARQUET) else "Arrow"
+    form = "Parquet" if source.data.startswith(PARQUET) else "Arrow"
     return dataclasses.replace(of_records(path, records), names=groups.names, form=form)
 
 
 def parquet_of(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> bytes:
     """A Parquet file of these rows; a column whose values are of several kinds has them as text."""
-    pyarrow = require_pyarrow(path)
+    pyarrow = required("pyarrow", path)
     from pyarrow import parquet
 
     columns = {}
@@ -163,20 +146,15 @@ def parquet_of(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str
     return file.getvalue().to_pybytes()
 
 
-def require_pyarrow(path: str) -> Any:
-    """The package for Parquet and Arrow, which is an extra; InputError if it is missing."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise InputError(
-            f"{path} needs the package pyarrow, of the extra tables: run python -m pip install pyarrow, or save the "
-            "table as JSON lines"
-        ) from error
-    return pyarrow
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def _namer(feature: Any) -> Callable[[Any], Any] | None:
-    """What puts the names of classes into the values of a feature of `datasets`, or into lists of them; None: nothing.
+    """The function that puts the names of classes into values of a feature of `datasets`, or lists of them; None: none.
 
     A class of -1 is missing, as in test sets without labels.
     """

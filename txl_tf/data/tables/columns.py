@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from txl_tf.data.tables.encodings import read_data
 from txl_tf.errors import InputError
-from txl_tf.settings.groups import Group, setting
+from txl_tf.settings.groups import Group, setting, usual
 from txl_tf.storage.local_files import check_encoding, functions_for
 from txl_tf.storage.strict_json import check_record, parse_json
 
@@ -28,15 +28,15 @@ class Columns(Group):
 
     heading: ClassVar[str] = "data"
 
-    text_column: str = setting("text", "the table's column of the text, or of the first text of a pair")
-    text_b_column: str = setting("text_b", "its column of the second text, for pairs of texts")
-    label_column: str = setting("label", "its column of the label: a class, or a number for regression")
-    label_columns: str = setting(
+    text_column: str = usual("text", "the table's column of the text, or of the first text of a pair")
+    text_b_column: str = usual("text_b", "its column of the second text, for pairs of texts")
+    label_column: str = usual("label", "its column of the label: a class, or a number for regression")
+    label_columns: str = usual(
         "", "for several labels: columns of 0 and 1, one for each label, such as toxic,insult or FIRST..LAST"
     )
-    label_separator: str = setting("|", "separates the labels of a text in one cell, for --task=multi_label")
-    label_names: str = setting("", "the names of labels or tags that are numbers, from 0 on, such as O,B-PER,I-PER")
-    sentence_column: str = setting(
+    label_separator: str = usual("|", "separates the labels of a text in one cell, for --task=multi_label")
+    label_names: str = usual("", "the names of labels or tags that are numbers, from 0 on, such as O,B-PER,I-PER")
+    sentence_column: str = usual(
         "", "for tagging, in a table with a row for each word: the column of the sentence's number"
     )
     scheme: str = setting(
@@ -45,11 +45,11 @@ class Columns(Group):
         "by itself, as parts of speech); empty: found from the tags",
         ("", "iob", "io", "plain"),
     )
-    sheet: str = setting("", "the sheet of a workbook; empty: the first that is not hidden")
-    no_header: bool = setting(False, "line 1 has no names: columns have numbers, such as --text_column=4")
-    delimiter: str = setting("", "separates the columns, one character or tab; empty: found from line 1")
-    encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if the file begins like one")
-    skip_empty: bool = setting(False, "skip rows without text, and count them")
+    sheet: str = usual("", "the sheet of a workbook; empty: the first that is not hidden")
+    no_header: bool = usual(False, "line 1 has no names: columns have numbers, such as --text_column=4")
+    delimiter: str = usual("", "separates the columns, one character or tab; empty: found from line 1")
+    encoding: str = usual("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if the file begins like one")
+    skip_empty: bool = usual(False, "skip rows without text, and count them")
 
     def __post_init__(self) -> None:
         """Refuses one column for two uses, and unknown forms."""
@@ -97,7 +97,7 @@ class Columns(Group):
 
     @property
     def between_labels(self) -> str:
-        """What separates the labels of a cell."""
+        """The separator of the labels in a cell."""
         return self.label_separator.replace("\\n", "\n").replace("\\t", "\t")
 
     @property
@@ -125,10 +125,8 @@ def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, lab
     """How a table is read: with the given columns, and otherwise those of the table that a model learned from.
 
     `given` is Columns, with nothing left open but the scheme of tags, or a dict as for `Columns.of`. Only a `labelled`
-    table needs the label's column.
-
-    Raises:
-        InputError: a field is unknown or not possible, or the model's columns cannot be read.
+    table needs the label's column. InputError if a field is unknown or not possible, or the model's columns cannot be
+    read.
     """
     path, remedy = os.path.join(model_dir, COLUMNS_FILE), "copy the model_dir again"
     if isinstance(given, Columns):
@@ -145,7 +143,7 @@ def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, lab
     return Columns(**known | own)
 
 
-def near_name(name: str, names: list[str]) -> str:
+def near_name(name: str, names: Sequence[str]) -> str:
     """The one of `names` that differs from `name` only by case or spaces; "" if there is none."""
     return next((other for other in names if _plain(other) == _plain(name)), "")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.table import Table
+from txl_tf.data.tables.table import Source, Table
 from txl_tf.errors import Faults, InputError
 
 ENDS = ("conll", "conllu", "conllx", "iob", "bio")
@@ -31,21 +31,16 @@ _SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
 _CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
 _SINGLE_WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\u3040-\u30ff\u3400-\u9fff]{1,20}")
 _SAMPLE = 1 << 20  # characters
+SOME = 1000  # lines
 
 Line = tuple[int, list[str]]
 """The number of a line, and its cells; an empty line has none."""
 
 
-def is_conll(text: str, end: str, columns: Columns, labelled: bool, tags: Collection[str] = ()) -> bool:
-    """Whether a text that is not JSON is in this format; otherwise it is a table, or has a text in each line.
-
-    Args:
-        end: of the file's name.
-        columns: the user's names of columns, which a table may have.
-        labelled: whether the words must have tags.
-        tags: those that a model knows.
-    """
-    if end == "csv" or _is_table(text, end, columns, labelled):
+def is_conll(source: Source) -> bool:
+    """Whether a text that is not JSON is in this format; otherwise it is a table, or has a text in each line."""
+    text, end, labelled, tags = source.text, source.end, source.labelled, source.tags
+    if tags is None or end == "csv" or _is_table(text, end, source.columns, labelled):
         return False
     if labelled or end in ENDS:
         return True
@@ -73,22 +68,22 @@ def _is_table(text: str, end: str, columns: Columns, labelled: bool) -> bool:
     return len(names) > 1 and end in ("tsv", "tab") and has_words and (has_tags or not labelled)
 
 
-def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled: bool) -> Table:
+def read_conll(source: Source) -> Table:
     """A row for each text: lists of the words' cells by the numbers of columns, and of their lines, `LINE`.
 
-    `columns` name the columns of words (the first) and of tags (the last), by numbers, or by names if the file has
-    them. `faults` gets malformed lines.
-
-    Raises:
-        InputError: a column is missing, or the first one counts the words and is read as words.
+    The source's columns name those of words (the first) and of tags (the last), by numbers, or by names if the file has
+    them. InputError if a column is missing, or the first one counts the words and is read as words.
     """
-    lines = [(number, _cells(line)) for number, line in enumerate([*LINE_END.split(text), ""], 1)]
+    path, columns, labelled = source.path, source.columns, source.labelled
+    lines = [(number, _cells(line)) for number, line in enumerate([*LINE_END.split(source.text), ""], 1)]
     marked = [line for line in lines if line[1] and line[1][0].startswith("#")]
     words = [line for line in lines if line[1] and not (marked and line[1][0].startswith("#"))]
     if not words:
         return Table([], [], [], path, name=path, form=FORM)
+    if labelled:
+        refuse_joined(path, words[:SOME])
     width = len(words[0][1])
-    names, header = _names(lines, words[0])
+    names, header = _names(marked, words[0])
     word = _number(columns.text_column, names, WORDS, 1) if width > 1 else 1
     tag = _number(columns.label_column, names, TAGS, width)
     for name in ("text_column", "label_column") if labelled else ():
@@ -105,19 +100,35 @@ def read_conll(path: str, text: str, columns: Columns, faults: Faults, labelled:
     if _is_numbered(lines):
         if word == 1 or (labelled and width > 3 and not columns.named("label_column")):
             raise _numbered(path, words, columns, labelled)
-        several = [line for line, cells in lines if cells and _SEVERAL_WORDS.fullmatch(cells[0])]
-        lines = [line for line in lines if line[0] not in set(several)]
+        several = [n for n, cells in lines if cells and _SEVERAL_WORDS.fullmatch(cells[0])]
+        left_out = set(several)
+        lines = [line for line in lines if line[0] not in left_out]
     for number, name in ((word, "text_column"), (tag, "label_column"))[: 1 + labelled]:
         if number > width > 1:
             raise InputError(f"{path} has {counted(width, 'column')}, so there is no --{name}={number}")
     if labelled and word == tag and width > 1:
         raise InputError(f"{path}: column {word} has the words and the tags: give --text_column and --label_column")
-    rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), faults))
+    rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), source.faults))
     remarks = [f"word in column {word}" + (f", tag in {tag}" if labelled else "")]
     remarks += [f"{counted(len(comments), 'comment')} left out"] if comments else []
     remarks += [f"{counted(len(several), 'line')} of several words left out"] if several else []
     return Table([str(n) for n in (word, tag)], rows, [], path, name=path, unit="line", form=FORM,
                  remarks=tuple(remarks))  # fmt: skip
+
+
+def refuse_joined(path: str, lines: Sequence[Line], tags: Collection[str] = ()) -> None:
+    """Raises InputError if every word of these lines has its tag joined to it, such as EU|B-ORG.
+
+    `tags` are those that are known; (): any.
+    """
+    cells = [cell for _, cells in lines for cell in cells]
+    for separator in "|/_#":
+        parts = [cell.rpartition(separator) for cell in cells]
+        if parts and all(word and tag and (not tags or tag in tags) for word, _, tag in parts):
+            raise InputError(
+                f"{path}, line {lines[0][0]} has {cells[0][:40]!r}, a word and its tag in one: give a line for each "
+                "word with a tab before its tag, and an empty line after each text"
+            )
 
 
 def _cells(line: str) -> list[str]:
@@ -130,12 +141,11 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
-def _names(lines: list[Line], first: Line) -> tuple[list[str], bool]:
-    """The names of the columns, if the file has them or it is CoNLL-U; and whether the first line has them."""
-    for _, cells in lines:
-        said = " ".join(cells).removeprefix("# global.columns = ")
-        if said != " ".join(cells):
-            return said.split(), False
+def _names(marked: list[Line], first: Line) -> tuple[list[str], bool]:
+    """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them."""
+    for _, cells in marked:
+        if (said := " ".join(cells)).startswith("# global.columns = "):
+            return said.split()[3:], False
     own = [cell.casefold() for cell in first[1]]
     if set(own) & set(WORDS) and set(own) & set(TAGS):
         return first[1], True
@@ -143,7 +153,7 @@ def _names(lines: list[Line], first: Line) -> tuple[list[str], bool]:
 
 
 def _number(given: str, names: list[str], usual: tuple[str, ...], default: int) -> int:
-    """The number of a column from its number or name; a name that only other tables have is no name here."""
+    """The number of a column from its number or name; a name that only other tables have does not count."""
     if re.fullmatch("[1-9][0-9]*", given):
         return int(given)
     known = [name.casefold() for name in names]

@@ -24,17 +24,15 @@ _NAMELESS = re.compile(r"(data|dataset|part|part-.*|\d*)")
 def local(path: str) -> str:
     """A path as it is; of `hf://datasets/OWNER/NAME[@REVISION][/PATH]`, a file or folder, the local path once fetched.
 
-    Of a folder, its Parquet and Arrow files are fetched, or all its files if it has none.
-
-    Raises:
-        InputError: the Hub cannot be reached, or has no such files.
+    From a folder it fetches the Parquet and Arrow files, or all files if there are none. InputError if the Hub cannot
+    be reached, or has no such files.
     """
     if not path.startswith(hub.PREFIX):
         return path
     place = hub.parse(path)
     inside = place.path_in_repo or ""
-    found = hub.fetch(place, lambda names: _chosen(path, inside, names))
-    return os.path.join(found.folder, *inside.split("/"))
+    folder = hub.fetch(place, lambda names: _chosen(path, inside, names))
+    return os.path.join(folder, *inside.split("/"))
 
 
 def _chosen(path: str, inside: str, names: Sequence[str]) -> list[str]:

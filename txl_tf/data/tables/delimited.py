@@ -6,31 +6,45 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns, near_name
-from txl_tf.data.tables.table import Table, of_cells
+from txl_tf.data.tables.table import Source, Table, of_cells
 from txl_tf.errors import Faults
 
 SEPARATORS = (",", ";", "\t", "|")
 """The separators that are tried for a file if none is given."""
+_QUOTED_HEADER = re.compile(r'("[^"\t\r\n]*"(\t|(?=[\r\n]|$))){2,}(?=[\r\n]|$)')
+_QUOTED = re.compile(r'(?<![^\t\r\n])"([^"\t\r\n]|"")*"(?![^\t\r\n])')
+"""A header, and a cell of a TSV file, with quotes as in CSV."""
 
 
-def read_delimited(path: str, text: str, usual: str, columns: Columns, faults: Faults) -> Table:
-    """The rows of a file whose usual separator is a comma or a tab; with a tab there are no quotes, as in GLUE's files.
+def read_delimited(source: Source, usual: str) -> Table:
+    """The rows of a file whose usual separator is a comma or a tab.
+
+    With a tab quotes are letters, as in GLUE's files, unless all names in the first line have them.
 
     Spreadsheet programs may name the separator in a line before the header, such as "sep=;".
     """
+    path, text, columns, faults = source.path, source.text, source.columns, source.faults
     first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)
     if named:
         first, text = 2, text[named.end() :]
     separator = columns.separator or (named[1] if named else _separator(text, columns, usual))
-    if usual == separator == "\t":
-        cells = _cells_without_quotes(text, first)
+    remarks = []
+    if usual == separator == "\t" and not _QUOTED_HEADER.match(text):
+        ends = "\n" if "\n" in text else "\r"
+        cells = cells_without_quotes(text.removesuffix(ends).split(ends), first)
+        if quoted := sum(1 for _ in _QUOTED.finditer(text)) if '"' in text else 0:
+            remarks = [f"the quotes around {counted(quoted, 'cell')} kept (they go if the file's name ends in .csv)"]
     else:
-        cells = _cells(path, text, first, separator, faults)
+        cells = cells_of(path, io.StringIO(text, newline=""), first, separator, faults)
     form = "TSV" if separator == "\t" else "CSV" if separator == "," else f"CSV with {separator!r}"
-    return dataclasses.replace(of_cells(path, cells, columns, faults), separator=separator, unit="line", form=form)
+    table = of_cells(path, cells, columns, faults)
+    return dataclasses.replace(
+        table, separator=separator, encoding=source.encoding, unit="line", form=form, remarks=tuple(remarks)
+    )
 
 
 def separator_of(line: str) -> str:
@@ -38,17 +52,18 @@ def separator_of(line: str) -> str:
     return max(SEPARATORS, key=line.count)
 
 
-def _cells_without_quotes(text: str, first: int) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row of a TSV file, whose first line has the number `first`, with the number of its line."""
-    ends = "\n" if "\n" in text else "\r"
-    for i, row in enumerate(text.removesuffix(ends).split(ends), first):
-        yield i, row.removesuffix("\r").split("\t")
+def cells_without_quotes(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line of a TSV file, with its number; the number of the first line is `first`."""
+    for i, line in enumerate(lines, first):
+        yield i, line.rstrip("\r\n").split("\t")
 
 
-def _cells(path: str, text: str, first: int, separator: str, faults: Faults) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row of a CSV file, with the number of its first line."""
+def cells_of(
+    path: str, lines: Iterable[str], first: int, separator: str, faults: Faults
+) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a CSV file, with the number of its first line; lines have their ends."""
     csv.field_size_limit(1 << 30)  # a text may be long
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     while True:
         line = reader.line_num + first
         try:

@@ -25,12 +25,17 @@ def read_data(path: str) -> bytes:
 
 
 def decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, str]:
-    """The text of a file's bytes, and its encoding, by Python's name; `remedy` ends the message of an InputError.
+    """The text of a file's bytes, and its encoding, by Python's name.
 
-    Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark.
+    Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark; without the mark
+    such a file is refused. `remedy` ends the message of an InputError; a likely encoding takes the place of {} in it.
     """
     if not encoding:
         encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
+        if encoding == "utf-8" and (likely := without_mark(data[:_SAMPLE])):
+            raise InputError(
+                f"{path} looks like {likely.upper()} text without a byte order mark: {remedy.format(likely)}"
+            )
     try:
         return data.decode(encoding).removeprefix("\ufeff"), encoding
     except UnicodeError as error:
@@ -40,8 +45,27 @@ def decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, st
             if not path.endswith(".gz"):
                 line = data[: error.start].count(b"\n") + 1
                 where += f", line {line}"
-        raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {remedy}") from error
+        advice = remedy.format("cp1252 for many spreadsheet programs")
+        raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {advice}") from error
 
 
+def without_mark(sample: bytes) -> str:
+    """The encoding of text with NUL bytes among its letters, as UTF-16 has them; "": hardly any, or binary.
+
+    `sample` is the beginning of the text.
+    """
+    sample = sample[: len(sample) // 4 * 4]
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    if even + odd <= MOST_NUL * len(sample):
+        return ""
+    wide = even + odd > len(sample) / 2
+    big = sample[0] == 0 if wide else even > odd
+    name = f"utf-{32 if wide else 16}-{'be' if big else 'le'}"
+    text = sample.decode(name, "replace")
+    return name if sum(one.isprintable() or one.isspace() for one in text) > 0.9 * len(text) else ""
+
+
+_SAMPLE = 1 << 16
+MOST_NUL = 0.05
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # first: the one of UTF-16 begins alike
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}

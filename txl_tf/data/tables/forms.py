@@ -7,11 +7,13 @@ here. Local files need no TensorFlow.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import dataclasses
+import gc
 import gzip
 import io
 import lzma
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from txl_tf.data.tables import arrow, conll, race_folders
@@ -20,40 +22,11 @@ from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
 from txl_tf.data.tables.encodings import decoded, read_data
 from txl_tf.data.tables.json_records import is_json, read_json
-from txl_tf.data.tables.table import Table, joined, of_cells
+from txl_tf.data.tables.table import Source, Table, joined, of_cells
 from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.local_files import functions_for
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A file to read as a table.
-
-    Attributes:
-        path, data: its name, and its content, unpacked; a folder has none.
-        columns: how it is read.
-        faults: gets the faults of single rows, which are skipped.
-        labelled: whether rows must have labels.
-        tags: the tags that are known, if rows of words are wanted; None: rows of texts are.
-    """
-
-    path: str
-    data: bytes
-    columns: Columns
-    faults: Faults
-    labelled: bool = True
-    tags: Collection[str] | None = None
-
-    @property
-    def end(self) -> str:
-        """The end of its name."""
-        return kind_of(self.path)
-
-
-Text = tuple[str, str]
-"""The text of a file, and its encoding."""
 
 
 class Form(NamedTuple):
@@ -64,9 +37,9 @@ class Form(NamedTuple):
         begins: its first bytes; (): they do not tell it.
         holds: bytes that a file with these first bytes also has.
         ends: of names that say it, where content does not.
-        looks: whether a text is of this form, by its content.
+        looks: whether a file of text is of this form, by its content.
         opens: opens a packed file.
-        reads: its reader, of a Source and its Text.
+        reads: its reader.
         of_text: whether it is text.
         remedy: what to do instead, where it is not read.
         help: what it holds, for the documentation.
@@ -76,51 +49,26 @@ class Form(NamedTuple):
     begins: tuple[bytes, ...] = ()
     holds: bytes = b""
     ends: tuple[str, ...] = ()
-    looks: Callable[[Source, str], bool] | None = None
+    looks: Callable[[Source], bool] | None = None
     opens: Callable[..., Any] = open
-    reads: Callable[[Source, Text], Table] | None = None
+    reads: Callable[[Source], Table] | None = None
     of_text: bool = False
     remedy: str = ""
     help: str = ""
 
 
-def _workbook(source: Source, text: Text) -> Table:
+def _workbook(source: Source) -> Table:
     columns = source.columns
     cells, remarks = read_cells(source.path, source.data, columns.sheet, not columns.no_header)
     table = of_cells(source.path, cells, columns, source.faults)
     return dataclasses.replace(table, form="workbook", unit="line", remarks=tuple(remarks))
 
 
-def _arrow(source: Source, text: Text) -> Table:
-    return arrow.read_arrow(source.path, source.data, source.columns)
-
-
-def _json(source: Source, text: Text) -> Table:
-    if source.columns.no_header:
-        raise InputError(f"{source.path} has names in every line, as JSON has: omit --no_header")
-    return read_json(source.path, text[0], source.faults)
-
-
-def _delimited(usual: str) -> Callable[[Source, Text], Table]:
-    def read(source: Source, text: Text) -> Table:
-        table = read_delimited(source.path, text[0], usual, source.columns, source.faults)
-        return dataclasses.replace(table, encoding=text[1])
-
-    return read
-
-
-def _looks_like_conll(source: Source, text: str) -> bool:
-    tags = source.tags
-    return tags is not None and conll.is_conll(text, source.end, source.columns, source.labelled, tags)
-
-
-def _conll(source: Source, text: Text) -> Table:
-    return conll.read_conll(source.path, text[0], source.columns, source.faults, source.labelled)
-
-
-def _lines(source: Source, text: Text) -> Table:
-    lines = conll.LINE_END.split(text[0])
+def _lines(source: Source) -> Table:
+    lines = conll.LINE_END.split(source.text)
     rows: list[tuple[int, dict[str, Any]]] = [(i, {"text": line}) for i, line in enumerate(lines, 1) if line.strip()]
+    if source.tags:
+        conll.refuse_joined(source.path, [(i, row["text"].split()) for i, row in rows[: conll.SOME]], source.tags)
     return Table(["text"], rows, [], source.path, name=source.path, unit="line", form="a text in each line")
 
 
@@ -161,21 +109,23 @@ TABLES = (
     Form("an old workbook", (b"\xd0\xcf\x11\xe0",), ends=("xls",), remedy=_SHEET),
     Form("an OpenDocument sheet", _PK, b"opendocument.spreadsheet", ("ods",), remedy=_SHEET),
     _ZIP,
-    Form("Parquet", arrow.PARQUET, ends=("parquet",), reads=_arrow, help="columns with names; lists are lists"),
-    Form("Arrow", arrow.ARROW, ends=("arrow", "feather"), reads=_arrow, help="the same; also Feather"),
+    Form(
+        "Parquet", arrow.PARQUET, ends=("parquet",), reads=arrow.read_arrow, help="columns with names; lists are lists"
+    ),
+    Form("Arrow", arrow.ARROW, ends=("arrow", "feather"), reads=arrow.read_arrow, help="the same; also Feather"),
     Form(
         "JSON",
         ends=("json", "jsonl", "ndjson"),
-        looks=lambda source, text: is_json(text),
-        reads=_json,
+        looks=lambda source: is_json(source.text),
+        reads=read_json,
         of_text=True,
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
         conll.FORM,
         ends=conll.ENDS,
-        looks=_looks_like_conll,
-        reads=_conll,
+        looks=conll.is_conll,
+        reads=conll.read_conll,
         of_text=True,
         help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "
         "each text",
@@ -183,20 +133,20 @@ TABLES = (
     Form(
         "TSV",
         ends=("tsv", "tab"),
-        reads=_delimited("\t"),
+        reads=lambda source: read_delimited(source, "\t"),
         of_text=True,
-        help="columns between tabs, without quotes; line 1 has their names",
+        help="columns between tabs, where quotes are letters; line 1 has their names",
     ),
     Form(
         "CSV",
         ends=("csv",),
-        reads=_delimited(","),
+        reads=lambda source: read_delimited(source, ","),
         of_text=True,
-        help="columns between commas, semicolons, tabs or |, with quotes; line 1 has their names",
+        help="columns between commas, semicolons, tabs or bars, with quotes; line 1 has their names",
     ),
     Form(
         "lines",
-        looks=lambda source, _: source.tags is not None and not source.labelled and source.end not in _NAMED,
+        looks=lambda source: source.tags is not None and not source.labelled and source.end not in _NAMED,
         reads=_lines,
         of_text=True,
         help="for predictions of tags: a text in each line",
@@ -222,36 +172,43 @@ def begins_like(data: bytes, *groups: tuple[Form, ...]) -> Form | None:
     return next((form for form in forms if form.begins and data.startswith(form.begins) and form.holds in data), None)
 
 
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Python's collector of garbage stands still in the block or function, which makes many objects that stay."""
+    runs = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if runs:
+            gc.enable()
+
+
+@without_collection()
 def read_rows(
     path: str | Table, columns: Columns, faults: Faults, labelled: bool = True, tags: Collection[str] | None = None
 ) -> Table:
     """The rows of a file or folder, or of a Table.
 
-    Args:
-        path: local, gs:// or hf://datasets/.., packed or not; or FOLDER/PART, see `dataset_folders`.
-        columns: how it is read.
-        faults: gets the faults of single rows, which are skipped.
-        labelled, tags: as in Source.
-
-    Raises:
-        InputError: the file cannot be read, or has a form that is not read.
+    `path` is local, gs:// or hf://datasets/.., packed or not; or FOLDER/PART, see `dataset_folders`. Other arguments
+    are those of Source. InputError if the file cannot be read, or has a form that is not read.
     """
     if isinstance(path, Table):
-        return path
+        return path.accepted() if labelled else path
     path = local(path)
     if files := part_files(path):
         return joined(path, [read_rows(file, columns, faults, labelled, tags) for file in files])
     if functions_for(path).isdir(path):
         return race_folders.read_folder(path, columns, faults)
     data = _unpacked(path)
-    source = Source(path, data, columns, faults, labelled, tags)
-    form, text = _form_of(source)
+    form, source = _form_of(Source(path, kind_of(path), data, columns, faults, labelled, tags))
     if form is None:
         ends = ", ".join(f".{end}" for end in ENDS[:-1])
         raise InputError(f"{path}: give a table whose name ends in {ends} or .{ENDS[-1]} (or in one of these and .gz)")
     if form.reads is None:
         raise InputError(f"{path} is {form.name}: {form.remedy or 'unpack it'}")
-    return form.reads(source, text)
+    table = form.reads(source)
+    return table.accepted() if labelled else table
 
 
 def read_text(path: str, encoding: str = "") -> str:
@@ -275,14 +232,15 @@ def _unpacked(path: str) -> bytes:
     return data
 
 
-def _form_of(source: Source) -> tuple[Form | None, Text]:
-    """The form of a file, None if it is not known; and its text, if it is one."""
+def _form_of(source: Source) -> tuple[Form | None, Source]:
+    """The form of a file, None if it is not known; and the Source with its text, if it is one."""
     named = next((form for form in TABLES if source.end in form.ends), None)
     told = begins_like(source.data, ARCHIVES, NOT_TEXT, TABLES)
     if told and not (told is _ZIP and named and not named.of_text):
-        return told, ("", "")
+        return told, source
     if named and not named.of_text:
-        return named, ("", "")
-    remedy = "name its encoding, such as --encoding=cp1252 for many spreadsheet programs, or convert the file to UTF-8"
-    text = decoded(source.path, source.data, source.columns.encoding, remedy)
-    return next((form for form in TABLES if form.looks and form.looks(source, text[0])), named), text
+        return named, source
+    remedy = "name its encoding, such as --encoding={}, or convert the file to UTF-8"
+    text, encoding = decoded(source.path, source.data, source.columns.encoding, remedy)
+    source = dataclasses.replace(source, text=text, encoding=encoding)
+    return next((form for form in TABLES if form.looks and form.looks(source)), named), source

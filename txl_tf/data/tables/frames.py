@@ -1,10 +1,15 @@
-"""Tables that are values of Python: DataFrames of pandas, lists of dicts, dicts of lists."""
+"""Tables that are values of Python: DataFrames of pandas, tables of pyarrow, lists of dicts, dicts of lists.
+
+The type of a column is str, int, float, bool, np.float32, [the type of items], or {name: type}.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from txl_tf.data.tables.results import new_names
 from txl_tf.data.tables.table import Table, refuse_twice
@@ -16,6 +21,11 @@ def is_frame(value: Any) -> bool:
     return type(value).__name__ == "DataFrame" and hasattr(value, "to_dict") and hasattr(value, "columns")
 
 
+def is_arrow(value: Any) -> bool:
+    """Whether a value is a Table or RecordBatch of pyarrow, which is not loaded."""
+    return type(value).__module__.startswith("pyarrow") and hasattr(value, "to_pydict")
+
+
 def table_of(value: Any) -> Table | None:
     """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is not a table.
 
@@ -23,6 +33,7 @@ def table_of(value: Any) -> Table | None:
     """
     if isinstance(value, Table):
         return value
+    value = value.to_pydict() if is_arrow(value) else value
     if is_frame(value):
         names = [str(name) for name in value.columns]
         cells = value.astype(object).where(value.notna(), None)
@@ -48,6 +59,66 @@ def with_predictions(frame: Any, found: Mapping[int, Mapping[str, Any]]) -> Any:
     names = new_names([str(name) for name in frame.columns], list(next(iter(found.values()), {})))
     lines = range(1, len(frame) + 1)
     return frame.assign(**{new: [found.get(line, {}).get(name) for line in lines] for name, new in names.items()})
+
+
+_TYPES: dict[type, tuple[str, str]] = {
+    str: ("string", "string"),
+    int: ("bigint", "int64"),
+    float: ("double", "float64"),
+    bool: ("boolean", "bool_"),
+    np.float32: ("float", "float32"),
+}
+"""The names of types: in Spark, and of pyarrow's functions that make them."""
+
+
+def type_name(kind: Any) -> str:
+    """A column's type as Spark writes it, such as array<string>."""
+    if isinstance(kind, list):
+        return f"array<{type_name(kind[0])}>"
+    if isinstance(kind, Mapping):
+        return f"struct<{','.join(f'{name}:{type_name(one)}' for name, one in kind.items())}>"
+    return _TYPES[kind][0]
+
+
+def _arrow_type(kind: Any) -> Any:
+    import pyarrow
+
+    if isinstance(kind, list):
+        return pyarrow.list_(_arrow_type(kind[0]))
+    if isinstance(kind, Mapping):
+        return pyarrow.struct([(name, _arrow_type(one)) for name, one in kind.items()])
+    return getattr(pyarrow, _TYPES[kind][1])()
+
+
+def with_columns(batch: Any, new: Mapping[str, tuple[Any, list[Any]]]) -> Any:
+    """A DataFrame, table of pyarrow or dict of columns with new columns: {name: (its type, its values, or None)}."""
+    if is_arrow(batch):
+        import pyarrow
+
+        for name, (kind, values) in new.items():
+            of_type = _arrow_type(kind)
+            batch = batch.append_column(pyarrow.field(name, of_type), pyarrow.array(values, of_type))
+        return batch
+    if is_frame(batch):
+        import pandas
+
+        nullable = {int: "Int64", bool: "boolean", float: "float64"}
+        series = {
+            name: pandas.Series(values, batch.index, nullable.get(kind) if isinstance(kind, type) else object)
+            for name, (kind, values) in new.items()
+        }
+        return batch.assign(**series)
+    return {**batch, **{name: _array(kind, values) for name, (kind, values) in new.items()}}
+
+
+def _array(kind: Any, values: list[Any]) -> np.ndarray:
+    """Values as an array, of objects if a value is missing or not a number; missing floats are NaN."""
+    if kind is float or (kind in (int, bool) and None not in values):
+        return np.array(values, kind)
+    found = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        found[i] = value
+    return found
 
 
 def refuse_paths(inputs: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from txl_tf.data.tables.table import Table, of_records
-from txl_tf.errors import Faults
+from txl_tf.data.tables.table import Source, Table, of_records
+from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import check_record, parse_json
 
 _REMEDY = "give a JSON object in each line, or one list of objects"
@@ -27,38 +27,43 @@ def is_json_line(line: bytes) -> bool:
         return False
 
 
-def read_json(path: str, text: str, faults: Faults) -> Table:
+def read_json(source: Source) -> Table:
     """The objects of JSON lines, of one list, or of the list in the field `data` of one object, as SQuAD's files have.
 
     spaCy's pairs [text, {"entities": ..}] become objects, and the columns that pandas writes, {name: {number: value}},
     become rows. Lines are counted from 1 on, and so are the entries of a list.
     """
+    path, text, faults = source.path, source.text, source.faults
+    if source.columns.no_header:
+        raise InputError(f"{path} has names in every line, as JSON has: omit --no_header")
     if not _is_one_value(path, text):
-        return dataclasses.replace(
-            of_records(path, list(json_lines(path, text, faults))), form="JSON lines", unit="line"
-        )
+        records = list(json_lines(path, text.split("\n" if "\n" in text else "\r"), faults))
+        return dataclasses.replace(of_records(path, records), form="JSON lines", unit="line")
     values = parse_json(text, path, _REMEDY)
     if _is_pair(values):
         values = [values]
     elif isinstance(values, dict):
         values = _rows_of(values)
-    found = []
-    for i, value in enumerate(values, 1):
-        with faults.noted(i):
-            found.append((i, record_of(value, f"{path}, entry {i}")))
-    return dataclasses.replace(of_records(path, found), form="JSON", unit="entry")
+    return dataclasses.replace(of_records(path, list(json_entries(path, values, faults))), form="JSON", unit="entry")
 
 
-def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines, with their lines' numbers. Empty lines are skipped; others are faults."""
-    for i, line in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
+def json_lines(path: str, lines: Iterable[str], faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of lines of JSON, with the lines' numbers. Empty lines are skipped; others are faults."""
+    for i, line in enumerate(lines, 1):
         if line.strip():
             where = f"{path}, line {i}"
             with faults.noted(i):
-                yield i, record_of(parse_json(line, where, "correct the line"), where)
+                yield i, _record_of(parse_json(line, where, "correct the line"), where)
 
 
-def record_of(value: Any, where: str) -> dict[str, Any]:
+def json_entries(path: str, values: Iterable[Any], faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list of JSON, counted from 1 on; other values are faults."""
+    for i, value in enumerate(values, 1):
+        with faults.noted(i):
+            yield i, _record_of(value, f"{path}, entry {i}")
+
+
+def _record_of(value: Any, where: str) -> dict[str, Any]:
     """A value of JSON as a row; InputError if it is none."""
     if _is_pair(value):
         return {"text": value[0]} | value[1]

@@ -18,7 +18,8 @@ def read_folder(path: str, columns: Columns, faults: Faults) -> Table:
     """A row for each .txt or .json file of a folder and its sub-folders, in the order of RACE's numbers."""
     files = []
     for folder, names in sorted((folder.rstrip("/"), names) for folder, _, names in functions_for(path).walk(path)):
-        files += [f"{folder}/{name}" for name in sorted(filter(_is_race, names), key=_numbered)]
+        own = (name for name in names if name.endswith((".txt", ".json")))
+        files += [f"{folder}/{name}" for name in sorted(own, key=_numbered)]
     rows: list[tuple[int, dict[str, Any]]] = []
     for number, file in enumerate(files, 1):
         with faults.noted():
@@ -26,10 +27,6 @@ def read_folder(path: str, columns: Columns, faults: Faults) -> Table:
             rows.append((number, check_record(value, file, {}, _REMEDY)))
     places = dict(enumerate(files, 1))
     return Table([], rows, [], path, name=path, places=places, form="RACE's folder", unit="file")
-
-
-def _is_race(name: str) -> bool:
-    return name.endswith((".txt", ".json"))
 
 
 def _numbered(name: str) -> tuple[int, str]:

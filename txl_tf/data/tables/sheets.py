@@ -87,6 +87,36 @@ def _place(cell: Mapping[str, Any]) -> str:
     return f"{get_column_letter(cell['column'])}{cell['row']}"
 
 
+class StyleWriter(XMLGenerator):
+    """A handler for `xml.sax` that copies the XML of a workbook's styles, with one more: numbers shown as 0.90.
+
+    Attributes:
+        number: of that style.
+    """
+
+    def __init__(self, file: io.TextIOBase):
+        super().__init__(file, "utf-8", short_empty_elements=True)
+        self.number, self._inside = 0, False
+
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+        """Copies the start of an element, and counts the styles of cells."""
+        kind, given = name.rpartition(":")[2], dict(attrs)
+        self.number += self._inside and kind == "xf"
+        if kind == "cellXfs":
+            self._inside = True
+            given.pop("count", None)
+        super().startElement(name, AttributesImpl(given))
+
+    def endElement(self, name: str) -> None:
+        """Copies the end of an element, after the new style, which stands last."""
+        if name.rpartition(":")[2] == "cellXfs":
+            self._inside, xf = False, f"{name.removesuffix('cellXfs')}xf"
+            first = dict.fromkeys(("fontId", "fillId", "borderId", "xfId"), "0")
+            super().startElement(xf, AttributesImpl({"numFmtId": "2", "applyNumberFormat": "1"} | first))  # 2 is 0.00
+            super().endElement(xf)
+        super().endElement(name)
+
+
 class SheetWriter(XMLGenerator):
     """A handler for `xml.sax` that copies the XML of a sheet, with further cells in its rows.
 
@@ -97,15 +127,24 @@ class SheetWriter(XMLGenerator):
         first: the number of the new cells' first column.
         rows: {number of a row: the values of its new cells; None: the cell stays as it is}.
         merged: the merged ranges of the sheet, such as "B2:C4".
+        style: (number, column): the style of new numbers with a fraction from this column on; None: no style.
     """
 
-    def __init__(self, file: io.TextIOBase, first: int, rows: Mapping[int, Sequence[Any]], merged: Sequence[str]):
+    def __init__(
+        self,
+        file: io.TextIOBase,
+        first: int,
+        rows: Mapping[int, Sequence[Any]],
+        merged: Sequence[str],
+        style: tuple[int, int] | None = None,
+    ):
         super().__init__(file, "utf-8", short_empty_elements=True)
         cells = {number: dict(enumerate(values, first)) for number, values in sorted(rows.items())}
         self._rows = {n: {c: value for c, value in row.items() if value is not None} for n, row in cells.items()}
         last = max((column for row in cells.values() for column in row), default=0)
         bounds = {ref: range_boundaries(ref) for ref in merged}
         self._split = {ref for ref, (left, _, right, _) in bounds.items() if right >= first and left <= last}
+        self._style = style
         self._all_split = len(self._split) == len(bounds)
         self._row = self._column = 0
         self._in_rows = False
@@ -183,6 +222,8 @@ class SheetWriter(XMLGenerator):
         elif not isinstance(value, (int, float)) or not math.isfinite(value):
             kind = "inlineStr"
             value = _NEEDS_ESCAPE.sub(lambda found: f"_x{ord(found[0]):04X}_", str(value))
+        elif self._style and isinstance(value, float) and column >= self._style[1]:
+            style = style or str(self._style[0])
         attributes = {"r": f"{get_column_letter(column)}{row}", "t": kind} | ({"s": style} if style else {})
         super().startElement(name, AttributesImpl(attributes))
         inner = [("v", {})] if kind != "inlineStr" else [("is", {}), ("t", {"xml:space": "preserve"})]

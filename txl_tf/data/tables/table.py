@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+import importlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import Faults, InputError
+
+_ACCEPTED = (None, "accept")
+_ANSWERS = (*_ACCEPTED, "reject", "ignore")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +48,65 @@ class Table:
     form: str = "table"
     remarks: tuple[str, ...] = ()
 
+    def accepted(self) -> Table:
+        """The table without the rows that a person rejected or ignored, as Prodigy's `answer` says."""
+        if "answer" not in self.names or not all(values.get("answer") in _ANSWERS for _, values in self.rows):
+            return self
+        rows = [row for row in self.rows if row[1].get("answer") in _ACCEPTED]
+        said = f"{counted(len(self.rows) - len(rows), 'row')} left out, which nobody accepted"
+        return dataclasses.replace(self, rows=rows, remarks=(*self.remarks, said))
+
     def where(self, line: int) -> str:
         """The file and place of a row, for messages."""
         return self.places.get(line, f"{self.name}, {self.unit} {line}")
 
     def understood(self, *parts: str) -> str:
-        """What was understood of the file: its form, remarks, and further parts, which say what its rows hold."""
+        """A line for users: the file's form, remarks, and further parts, which say what its rows hold."""
         return ", ".join([self.form, *self.remarks]) + ": " + ", ".join(parts)
+
+
+Item = TypeVar("Item")
+
+
+class Rows(list[Item]):
+    """The rows, texts or questions that a task reads from a table.
+
+    Attributes:
+        understood: what the file was taken for.
+        remarks: notes for the user, as sentences.
+        table: the table.
+        columns: how it was read, with the scheme of tags that was found; None: as it was to be read.
+    """
+
+    understood: str = ""
+    remarks: tuple[str, ...] = ()
+    table: Table | None = None
+    columns: Columns | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file to read as a table.
+
+    Attributes:
+        path, data: its name, and its content, unpacked; a folder has none.
+        end: the end of its name in small letters.
+        columns: how it is read.
+        faults: gets the faults of single rows, which are skipped.
+        labelled: whether rows must have labels.
+        tags: the tags that are known, if rows of words are wanted; None: rows of texts are.
+        text, encoding: its content as text, and the encoding; "" for other files.
+    """
+
+    path: str
+    end: str
+    data: bytes
+    columns: Columns
+    faults: Faults
+    labelled: bool = True
+    tags: Collection[str] | None = None
+    text: str = ""
+    encoding: str = ""
 
 
 def content(value: Any) -> bool:
@@ -59,7 +115,7 @@ def content(value: Any) -> bool:
 
 
 def of_records(path: str, records: list[tuple[int, dict[str, Any]]]) -> Table:
-    """A table of objects, each with its line; the names are all that occur."""
+    """A table of objects, each with its line; the names are those of all objects."""
     names = list(dict.fromkeys(name for _, values in records for name in values))
     empty = {line for line, values in records if not any(map(content, values.values()))}
     rows = [(line, values) for line, values in records if line not in empty] if empty else records
@@ -77,6 +133,18 @@ def joined(path: str, tables: Sequence[Table]) -> Table:
         empty += [before + line for line in table.empty]
         before = max([before, *(line for line, _ in rows[-1:]), *empty[-1:]])
     return dataclasses.replace(tables[0], names=names, rows=rows, empty=empty, header=path, name=path)
+
+
+def required(package: str, path: str) -> Any:
+    """A package of the extra `tables`, openpyxl or pyarrow, which a file needs; InputError if it is missing."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        instead = "JSON lines" if package == "pyarrow" else "CSV (UTF-8)"
+        raise InputError(
+            f"{path} needs the package {package}: run python -m pip install 'txl_tf[tables]', or save the table as "
+            f"{instead}"
+        ) from error
 
 
 def refuse_twice(names: Sequence[str], header: str) -> None:

@@ -1,6 +1,6 @@
 """Workbooks (.xlsx) as rows of cells, and written again with further columns.
 
-openpyxl is needed: requirements-tables.txt. One sheet is read: the first that is not hidden, or the one that is named.
+openpyxl is needed: the extra `tables`. One sheet is read: the first that is not hidden, or the one that is named.
 All of this works without TensorFlow.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
+from txl_tf.data.tables.table import required
 from txl_tf.errors import InputError, one_line
 
 if typing.TYPE_CHECKING:
@@ -25,14 +26,11 @@ if typing.TYPE_CHECKING:
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
 
-MOST_ROWS = 1_048_576
-"""The rows that a sheet can have."""
+MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 1_048_576, 16_384, 32_767
+"""The rows and columns that a sheet can have, and the characters of a cell."""
 
-MOST_COLUMNS = 16_384
-"""The columns that a sheet can have."""
-
-MOST_CHARACTERS = 32_767
-"""The longest text of a cell."""
+STYLES = "xl/styles.xml"
+"""Where a workbook keeps its styles."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +51,9 @@ def read_cells(path: str, data: bytes, name: str, header: bool) -> tuple[Iterato
     beyond the width of the first row that is not empty; so are BadCells there. Rows of a merged range have the value of
     its first cell.
 
-    Args:
-        path: for messages.
-        data: the file.
-        name: of the sheet; "": the first that is not hidden.
-        header: whether the first row names the columns; it is no example, even if its cells are merged with others.
-
-    Raises:
-        InputError: the file is not a workbook, is damaged, or holds more than MOST_BYTES; or has no such sheet.
+    `name` is the sheet's; "": the first that is not hidden. With a `header` the first row names the columns; it is no
+    example, even if its cells are merged with others.
+    InputError if `data` is not a workbook, is damaged, holds more than MOST_BYTES, or has no such sheet.
     """
     with _opened(path, data) as book:
         from txl_tf.data.tables.sheets import SheetReader
@@ -82,20 +75,15 @@ def _padded(rows: Mapping[int, Mapping[int, Any]]) -> Iterator[tuple[int, list[A
         yield number, cells + [None] * (width - len(cells))
 
 
-def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence[Any]]) -> bytes:
+def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence[Any]], own: int = 0) -> bytes:
     """A workbook with further columns in a sheet, after all its columns. All else stays as it is.
 
-    Args:
-        path: for messages.
-        data: the workbook.
-        name: of the sheet; "": the first that is not hidden.
-        added: {number of a row: the cells to add to it}.
-
-    Raises:
-        InputError: a text is longer than a cell can hold, or the sheet has no room.
+    `path`, `data` and `name` are those of `read_cells`, `added` {number of a row: the cells to add to it}. Numbers with
+    a fraction are shown with two digits after the point, but for the first `own` of the columns; cells hold them
+    exactly. InputError if a text is longer than a cell can hold, or the sheet has no room.
     """
     with _opened(path, data) as book:
-        from txl_tf.data.tables.sheets import SheetReader, SheetWriter
+        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, StyleWriter
 
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
@@ -112,26 +100,31 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     merged = [one.ref for one in found.merged_cells.mergeCell] if found.merged_cells else []
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        rewritten, style = {}, None
+        if STYLES in old.namelist():
+            writer = StyleWriter(styles := io.StringIO())
+            xml.sax.parse(io.BytesIO(old.read(STYLES)), writer)
+            rewritten, style = {STYLES: styles.getvalue()}, (writer.number, first + own)
         for member in old.infolist():
-            if member.filename != place:
-                new.writestr(member, old.read(member))
-                continue
-            with old.open(member) as source, new.open(place, "w") as target:
-                text = io.TextIOWrapper(target, "utf-8", newline="")
-                xml.sax.parse(source, SheetWriter(text, first, added, merged))
-                text.close()
+            if member.filename == place:
+                with old.open(member) as source, new.open(place, "w") as target:
+                    text = io.TextIOWrapper(target, "utf-8", newline="")
+                    xml.sax.parse(source, SheetWriter(text, first, added, merged, style))
+                    text.close()
+            else:
+                new.writestr(member, rewritten.get(member.filename) or old.read(member))
     return file.getvalue()
 
 
-def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
-    """A workbook with these rows of cells; InputError, with `path`, as `with_columns`."""
+def new_workbook(path: str, rows: Sequence[Sequence[Any]], own: int = 0) -> bytes:
+    """A workbook with these rows of cells; `own`, and InputError with `path`, as `with_columns`."""
     empty = io.BytesIO()
-    require_openpyxl(path).Workbook().save(empty)
-    return with_columns(path, empty.getvalue(), "", dict(enumerate(rows, 1)))
+    required("openpyxl", path).Workbook().save(empty)
+    return with_columns(path, empty.getvalue(), "", dict(enumerate(rows, 1)), own)
 
 
 def require_room(path: str, rows: int, columns: int) -> None:
-    """Raises InputError if a sheet cannot have so many rows, its first one included, or columns."""
+    """Raises InputError if a sheet has no room for this number of rows, its first one included, or columns."""
     for count, most, unit in ((rows, MOST_ROWS, "row"), (columns, MOST_COLUMNS, "column")):
         if count > most:
             raise InputError(
@@ -140,22 +133,10 @@ def require_room(path: str, rows: int, columns: int) -> None:
             )
 
 
-def require_openpyxl(path: str) -> Any:
-    """The package for .xlsx, which is an extra; InputError if it is missing."""
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise InputError(
-            f"{path} needs the package openpyxl, of the extra tables: run python -m pip install openpyxl, or save the "
-            "table as CSV (UTF-8)"
-        ) from error
-    return openpyxl
-
-
 @contextlib.contextmanager
 def _opened(path: str, data: bytes) -> Iterator[Workbook]:
-    """A workbook for reading. What it raises in the block, too, becomes an InputError."""
-    openpyxl = require_openpyxl(path)
+    """A workbook for reading. Its errors become InputErrors, also in the block."""
+    openpyxl = required("openpyxl", path)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(member.file_size for member in archive.infolist())

@@ -39,10 +39,7 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
     """Writes the members whose whole file name matches the regular expression `wanted`; the files' paths, sorted.
 
     A plain .gz file has one member, named like the file without ".gz". `wanted` must not match "/" or "\". The archive
-    and the directory are local; the directory is made if needed.
-
-    Raises:
-        InputError: the archive is damaged.
+    and the directory are local; the directory is made if needed. InputError if the archive is damaged.
     """
     check_file(archive)
     os.makedirs(directory, exist_ok=True)

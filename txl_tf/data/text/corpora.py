@@ -69,22 +69,21 @@ class PublishedCorpus:
         at_lines: bool = False,
         column: str | None = None,
     ) -> sources.TextSource:
-        """TextSource of the corpus.
+        """TextSource of the corpus `name`; InputError if there is nothing to read, or another corpus.
 
         Args:
-            name: for messages.
             source: the archive, or a file or directory with its content, also as Parquet or Arrow; None: download.
             download_dir, work_dir: local directories for the archive, and for extracted files.
             at_lines: whether splits of one file begin at the start of a line instead of the published byte.
             column: of the texts in Parquet and Arrow files, see `rows.text_column`.
-
-        Raises:
-            InputError: there is nothing to read, or another corpus.
         """
-        if source is None:
-            source = self._fetched(download_dir)
-            if source is None:
-                return self._of_rows(name, local(self.copy), work_dir, column, published=True)
+        try:
+            source = source or fetch(self.published, download_dir)
+        except InputError as error:
+            if not self.copy:
+                raise
+            logging.warning("%s: its copy at %s follows", error, self.copy)
+            return self._of_rows(name, local(self.copy), work_dir, column, published=True)
         if self.line_of and tf.io.gfile.isdir(source) and parts(source):
             return self._of_rows(name, source, work_dir, column)
         if column:
@@ -104,16 +103,6 @@ class PublishedCorpus:
         else:
             found = [source]
         return self._text(name, source, found, at_lines)
-
-    def _fetched(self, directory: str) -> str | None:
-        """The local path of the archive; None if no address has it and the Hub has a copy."""
-        try:
-            return fetch(self.published, directory)
-        except InputError as error:
-            if not self.copy:
-                raise
-            logging.warning("%s: its copy at %s follows", error, self.copy)
-            return None
 
     def _of_rows(
         self, name: str, source: str, work_dir: str, column: str | None, published: bool = False

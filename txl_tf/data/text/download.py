@@ -49,10 +49,7 @@ def fetch(published: PublishedFile, directory: str, pause: float = 1.0) -> str:
     """The local path of a published file, downloaded into `directory` unless it is there already.
 
     An incomplete download stays there as NAME.partial and is resumed. After a failure it waits for `pause` seconds,
-    doubled each time.
-
-    Raises:
-        InputError: no address has the right file; the message says which file to download by hand, and where to put it.
+    doubled each time. InputError if no address has the right file.
     """
     path = os.path.join(directory, published.name)
     os.makedirs(directory, exist_ok=True)

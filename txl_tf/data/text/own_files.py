@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import collections
-import concurrent.futures
 import io
 import os
 import re
@@ -14,8 +13,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from txl_tf.counted import counted
+from txl_tf.data.tables.encodings import without_mark
 from txl_tf.data.tables.forms import ARCHIVES, NOT_TEXT, PACKED, begins_like
 from txl_tf.data.text.archives import is_of_a_mac, named_damage, tar_members, zip_members
+from txl_tf.data.threads import REQUESTS, in_order
 from txl_tf.errors import InputError
 from txl_tf.storage.local_files import check_encoding
 
@@ -53,39 +54,34 @@ def plain_files(
     """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`; and remarks on them.
 
     The first bytes of a file tell its kind, not its name. A file whose only line ends are "\\r" gets "\\n" for them.
+    Without an `encoding`, as Python names it, the text is UTF-8, which is not checked here. With `binary` files that
+    are not text are read, too: PDFs, images, and files with more odd bytes than MOST_ODD.
 
-    Args:
-        files: local or remote.
-        work_dir: a local directory.
-        encoding: of the text, as Python names it; None: UTF-8, which is not checked here.
-        binary: whether to read files that are not text, too: PDFs, images, and files whose samples have a larger share
-            than MOST_ODD of bytes that text hardly has.
-
-    Raises:
-        InputError: a file is an archive that cannot be read here, holds far more than its size, or is damaged; it is
-            not text and `binary` is False; or it is not in `encoding`.
+    InputError if a file is an archive that cannot be read here, holds far more than its size, or is damaged; if it is
+    not text and `binary` is False; or if it is not in `encoding`.
     """
     if encoding is not None:
         check_encoding(encoding)
-    with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
-        looks = list(pool.map(lambda file: _look(file.path), files))
+    looks = list(in_order(lambda file: _look(file.path), files, REQUESTS))
     found: list[File] = []
     of_kinds: collections.Counter[str] = collections.Counter()
     for i, (file, look) in enumerate(zip(files, looks, strict=True)):
         budget = _Budget(file)
         for member, seen in _unpacked(file, look, os.path.join(work_dir, "unpacked", str(i)), budget):
+            of_a_mac = not binary and seen.only_returns
             if not binary:
                 _refuse_binary(member, seen, encoding)
-                of_kinds.update([_marked_up(member, seen)] if _marked_up(member, seen) else [])
-            of_a_mac = not binary and seen.only_returns
+                if kind := _marked_up(member, seen):
+                    of_kinds[kind] += 1
+            if of_a_mac:
+                of_kinds["with \\r as the end of its lines, read as \\n"] += 1
             folder = os.path.join(work_dir, "converted", str(len(found)))
             found.append(_converted(member, encoding, of_a_mac, folder))
-            of_kinds.update(["with \\r as the end of its lines, read as \\n"] if of_a_mac else [])
     return found, [f"{counted(count, 'file')} {kind}" for kind, count in of_kinds.items()]
 
 
 def _marked_up(file: File, look: _Look) -> str:
-    """What markup a file has that may not be meant as text; "": none."""
+    """The markup in a file that may not be meant as text; "": none."""
     if re.match(rb"\s*<(!doctype html|html)\b", look.head, re.IGNORECASE):
         return "of HTML, read with its marks"
     return "of notebooks, read with their JSON" if file.name.lower().endswith(".ipynb") else ""
@@ -184,8 +180,9 @@ def _write(source: Any, path: str, budget: _Budget) -> None:
 
 
 def _refuse_binary(file: File, look: _Look, encoding: str | None) -> None:
-    if encoding is None and look.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
+    marked = look.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if encoding is None and (likely := "utf-16" if marked else without_mark(look.head)):
+        raise InputError(f"{file.name} is {likely.upper()} text: give --encoding={likely}")
     form = begins_like(look.head, NOT_TEXT)
     kind = form.name if form else ""
     one_byte = encoding is None or "\n".encode(encoding) == b"\n"  # not UTF-16, where a letter has a NUL byte

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import os
@@ -12,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.counted import counted
-from txl_tf.data.tables.delimited import separator_of
-from txl_tf.data.tables.json_records import is_json_line, record_of
+from txl_tf.data.tables.delimited import cells_of, cells_without_quotes, separator_of
+from txl_tf.data.tables.json_records import is_json_line, json_entries, json_lines
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import parse_json
@@ -61,17 +60,21 @@ def forms_of(files: Sequence[File]) -> list[str]:
 def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[File, str]:
     """A file with a JSON string for each text of a table, in a new folder; and what was understood, for the user.
 
-    `column` has the texts; None: "text", "sentence", or the only one that holds texts.
-
-    Raises:
-        InputError: there is no such column, or a row is malformed; a FaultsError if several are.
+    `column` has the texts; None: see `column_of`. InputError if there is no such column, or a row is malformed; a
+    FaultsError if several are.
     """
     faults, count = Faults(file.shown), 0
-    rows = _json(file, form, faults) if form.startswith("JSON") else _cells(file, form, faults)
+    if form == "JSON":
+        rows = json_entries(file.shown, parse_json("".join(_lines(file, faults)), file.shown), faults)
+    else:
+        is_json = form == "JSON lines"
+        rows = json_lines(file.shown, _lines(file, faults), faults) if is_json else _cells(file, form, faults)
     first = list(itertools.islice(rows, _FIRST))
     if not first:
         faults.raise_any()
-    name = _column(file, [values for _, values in first], column)
+    names = list(dict.fromkeys(name for _, values in first for name in values))
+    texts = [name for name in names if any(_is_text(values.get(name)) for _, values in first)]
+    name = column_of(file.shown, names, texts, column, ", or give --as_is to read its letters")
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name) + END)
     with open(path, "w", encoding="utf-8") as target:
@@ -86,17 +89,17 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
     return File(path, file.name, temporary=True), f"{file.shown}: {form}, text in {name!r}: {counted(count, 'row')}"
 
 
-def _column(file: File, first: Sequence[dict[str, Any]], given: str | None) -> str:
-    names = list(dict.fromkeys(name for values in first for name in values))
-    texts = [name for name in names if any(_is_text(values.get(name)) for values in first)]
+def column_of(shown: str, names: Sequence[str], texts: Sequence[str], given: str | None, more: str = "") -> str:
+    """The column of the texts among `names`: `given`, "text", "sentence", or the only one of `texts`.
+
+    InputError, with `more` at its end, if there is none.
+    """
     for name in [given] if given else [*USUAL, *(texts if len(texts) == 1 else ())]:
         if name in names:
             return name
     lacks = f"no column {given!r}" if given else "no column text or sentence, and not one of texts alone"
-    raise InputError(
-        f"{file.shown} has {lacks}, but {', '.join(map(repr, names)) or 'no rows'}: name the column with "
-        "--text_column, or give --as_is to read its letters"
-    )
+    there = ", ".join(map(repr, names)) or "no rows"
+    raise InputError(f"{shown} has {lacks}, but {there}: name the column with --text_column{more}")
 
 
 def _is_text(value: Any) -> bool:
@@ -122,48 +125,24 @@ def _lines(file: File, faults: Faults) -> Iterator[str]:
                 return
 
 
-def _json(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    if form == "JSON":
-        values = parse_json("".join(_lines(file, faults)), file.shown)
-        for i, value in enumerate(values if isinstance(values, list) else [values], 1):
-            with faults.noted(i):
-                yield i, record_of(value, f"{file.shown}, entry {i}")
-        return
-    for i, line in enumerate(_lines(file, faults), 1):
-        if line.strip():
-            with faults.noted(i):
-                where = f"{file.shown}, line {i}"
-                yield i, record_of(parse_json(line, where, "correct the line"), where)
-
-
 def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    csv.field_size_limit(1 << 30)  # a text may be long
     lines = _lines(file, faults)
     head = next(lines, "")
-    separator = "\t" if form == "TSV" else separator_of(head)
     lines = itertools.chain([head], lines)
-    if form == "TSV":
-        rows: Iterator[list[str]] = (line.rstrip("\r\n").split("\t") for line in lines)
-    else:
-        rows = csv.reader(lines, delimiter=separator, strict=True)
-    names = next(rows, [])
-    number = 1
-    try:
-        for values in rows:
-            number = rows.line_num if hasattr(rows, "line_num") else number + 1
-            if len(values) == len(names):
-                yield number, dict(zip(names, values, strict=True))
-            elif values:
-                faults.add(
-                    f"{file.shown}, line {number} has {counted(len(values), 'column')}, but line 1 has {len(names)}: "
-                    "correct the row",
-                    number,
-                )
-    except csv.Error as error:
-        faults.add(f"{file.shown}, line {number + 1} is not CSV ({error}): correct its quotes", number + 1)
+    rows = cells_without_quotes(lines) if form == "TSV" else cells_of(file.shown, lines, 1, separator_of(head), faults)
+    _, names = next(rows, (1, []))
+    for line, values in rows:
+        if len(values) == len(names):
+            yield line, dict(zip(names, values, strict=True))
+        elif values:
+            faults.add(
+                f"{file.shown}, line {line} has {counted(len(values), 'column')}, but line 1 has {len(names)}: "
+                "correct the row",
+                line,
+            )
 
 
-class Texts:
+class RowTexts:
     """A file that `extracted` wrote, by groups of about GROUP_BYTES, as `arrow.Groups` has them.
 
     Attributes:

@@ -14,7 +14,7 @@ from txl_tf.data.tables.arrow import Groups
 from txl_tf.data.tables.dataset_folders import ENDS
 from txl_tf.data.text import row_texts
 from txl_tf.data.text.blocks import DOCUMENT_END, Piece, TextRules, drawn_split
-from txl_tf.data.text.row_texts import USUAL, Texts
+from txl_tf.data.text.row_texts import USUAL, RowTexts, column_of
 from txl_tf.errors import InputError
 
 _ABOUT = ("README.md", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
@@ -32,14 +32,14 @@ def files_of_rows(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def _opened(path: str) -> Groups | Texts:
+def _opened(path: str) -> Groups | RowTexts:
     return _opened_once(path, tf.io.gfile.stat(path).mtime_nsec)
 
 
 @functools.lru_cache(maxsize=64)
-def _opened_once(path: str, changed: int) -> Groups | Texts:
+def _opened_once(path: str, changed: int) -> Groups | RowTexts:
     if path.endswith(row_texts.END):
-        return Texts(path)
+        return RowTexts(path)
     return Groups(path, path if "://" not in path else RemoteFile(path))
 
 
@@ -68,22 +68,12 @@ class RemoteFile(io.RawIOBase):
 
 
 def text_column(path: str, given: str | None) -> str:
-    """The column of a file's texts: `given`, "text", "sentence", or the only one of texts.
-
-    InputError, with the names that are there, if there is none, or if it has bytes.
-    """
+    """The column of a file's texts, as `column_of` finds it. InputError if there is none, or if it has bytes."""
     groups = _opened(path)
-    if isinstance(groups, Texts):
+    if isinstance(groups, RowTexts):
         return USUAL[0]
-    texts = groups.texts
-    names = [given] if given else [*USUAL, *(texts if len(texts) == 1 else ())]
-    found = next((name for name in names if name in groups.names), None)
-    if found is None:
-        lacks = f"no column {given!r}" if given else "no column text or sentence, and not one of texts alone"
-        raise InputError(
-            f"{path} has {lacks}, but {', '.join(map(repr, groups.names))}: name the column with --text_column"
-        )
-    if found not in texts:
+    found = column_of(path, groups.names, groups.texts, given)
+    if found not in groups.texts:
         groups.require_text("text_column", found)
         raise InputError(f"{path} has no texts in the column {found!r}: name another one with --text_column")
     return found
@@ -98,7 +88,7 @@ def pieces(split: str | None, path: str, name: str, column: str) -> Iterator[Pie
 
 
 def size_of(piece: Piece) -> int:
-    """About how many bytes the texts of a piece have."""
+    """About the bytes of a piece's texts."""
     groups = _opened(piece.path)
     return groups.sizes[_group_of(piece, groups)]
 
@@ -109,12 +99,12 @@ def texts_of(piece: Piece) -> list[str]:
     return [text or "" for text in groups.read(_group_of(piece, groups), [piece.column])[piece.column]]
 
 
-def _group_of(piece: Piece, groups: Groups | Texts) -> int:
+def _group_of(piece: Piece, groups: Groups | RowTexts) -> int:
     return bisect.bisect_right(_starts(groups), piece.start) - 1  # before it groups may be empty
 
 
 @functools.lru_cache(maxsize=64)
-def _starts(groups: Groups | Texts) -> list[int]:
+def _starts(groups: Groups | RowTexts) -> list[int]:
     """The number of each group's first row."""
     return list(itertools.accumulate(groups.rows, initial=0))
 

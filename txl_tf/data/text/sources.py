@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import functools
 import itertools
@@ -18,6 +17,7 @@ from txl_tf.data.text import blocks, row_texts, rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
 from txl_tf.data.text.splits import SPLITS, named_splits, told_words
+from txl_tf.data.threads import REQUESTS, in_order
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import check_file
@@ -51,16 +51,13 @@ class TextSource:
         """The end of a document: "file", "blank_line", "article" or "row"; "": the text has no known documents."""
         return self.inner or (self.documents if self.documents != "joined" else "")
 
-    def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> TextRules:
-        """The TextRules of this text with these options."""
-        return TextRules(self.documents, self.inner, utf8, end_lines, marked)
+    def reading(self, **rules: bool) -> TextRules:
+        """The TextRules of this text with these further fields."""
+        return TextRules(self.documents, self.inner, **rules)
 
-    def blocks(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> Iterator[tuple[str, bytes]]:
-        """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order.
-
-        Arguments and errors are those of TextRules.
-        """
-        texts = self._texts(self.reading(utf8, end_lines, marked))
+    def blocks(self, **rules: bool) -> Iterator[tuple[str, bytes]]:
+        """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order."""
+        texts = self._texts(self.reading(**rules))
         if self.documents != "joined":  # documents can be short, and their splits alternate
             groups = grouped((split, waiting_size(text), text) for split, text in texts)
             texts = ((split, b"".join(group)) for split, group in groups)
@@ -117,8 +114,7 @@ def _sizes(pieces: Iterable[Piece]) -> list[int]:
             return rows.size_of(piece)
         return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
 
-    with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
-        return list(pool.map(size, pieces))
+    return list(in_order(size, pieces, REQUESTS))
 
 
 def waiting_size(text: bytes) -> int:
@@ -182,17 +178,13 @@ def text_files(
     files.
 
     Args:
-        source: its path.
         documents: "file" or "blank_line", what separates documents.
         splits: "names": only the first rule; "shares": all but the first; None: all, but the first not for one file.
         work_dir: a local directory for unpacked and converted files; None: files are read as they are.
-        encoding, binary: as for `plain_files`.
-        text_column: of tables, see `rows.text_column`.
+        encoding, binary, text_column: as for `plain_files` and `rows.text_column`.
         as_is: whether the letters of JSON lines, CSV and TSV are read, not the texts in their rows.
 
-    Raises:
-        InputError: there is no file; some names say a split and others do not (`named_splits`); or as for
-            `plain_files`.
+    InputError if there is no file, or as for `named_splits` and `plain_files`.
     """
     paths = find_files(source)
     root = source.rstrip("/") + "/" if tf.io.gfile.isdir(source) else paths[0][: _common_folders(paths)]
@@ -263,10 +255,7 @@ def find_files(source: str) -> list[str]:
     """The files that a --source means, sorted.
 
     If a file or directory has exactly this name, it is taken. Otherwise the name is a pattern, in which ** means all
-    folders below.
-
-    Raises:
-        InputError: there is no file, something is not a file, or a name is not UTF-8.
+    folders below. InputError if there is no file, something is not a file, or a name is not UTF-8.
     """
     try:
         if tf.io.gfile.isdir(source):

@@ -29,13 +29,8 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
     A word is a run of letters: my_train_set.txt, ptb.train.txt and train/a.txt are all training text. The file's own
     name has precedence over its folder, and an inner folder over an outer one.
 
-    Args:
-        names: paths of the files below the source.
-        root: the source, for messages.
-        required: whether it is an error if no name says a split.
-
-    Raises:
-        InputError: only some names say a split, a split is missing, or two words claim one.
+    `names` are paths below the source, `root`. InputError if only some names say a split, a split is missing, two words
+    claim one, or no name says one and that is `required`.
     """
     told = [told_words(name) for name in names]
     named = [words for words in told if words]

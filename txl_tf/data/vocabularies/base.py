@@ -126,13 +126,9 @@ class Vocabulary(tf.Module, abc.ABC):
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.
 
-        Args:
-            parts: strings [n].
-            first, last: bool [n], which of the parts are the first and the last of their text.
-
-        Returns:
-            int32 RaggedTensor [n, None]; and int32 [n], the kind of the first missing token after each part: 1, it
-            begins with a space, which is not in the part's ids; 0, it does not; -1, it can be any token.
+        `parts` are strings [n]; `first` and `last`, bool [n], tell which are the first and the last of their text.
+        Returns int32 RaggedTensor [n, None]; and int32 [n], the kind of the first missing token after each part: 1, it
+        begins with a space, which is not in the part's ids; 0, it does not; -1, it can be any token.
         """
         del first, last
         return self.encode_tensor(parts), tf.fill(tf.shape(parts), -1)

@@ -35,12 +35,8 @@ def load_vocabulary(
 ) -> Vocabulary:
     """The vocabulary that `save` wrote into `directory`, local or gs://, from its `spec`.
 
-    Args:
-        sha256: the checksums of its files, by name; None: not known.
-        remedy: advice for a missing or wrong file; ends the message.
-
-    Raises:
-        InputError: a file is missing, damaged or wrong, or the spec is of an unknown kind.
+    `sha256` has the checksums of its files, by name. InputError, with `remedy` at its end, if a file is missing,
+    damaged or wrong, or the spec is of an unknown kind.
     """
     for name in (*(sha256 or ()), spec.get("file", "")):
         if directory and (not isinstance(name, str) or os.path.basename(name) != name):

@@ -17,6 +17,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places, traced_lines
 from txl_tf.errors import InputError
+from txl_tf.quiet import quiet
 from txl_tf.storage.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
@@ -48,11 +49,9 @@ class SubwordVocabulary(Vocabulary):
 
     def __init__(self, model: bytes):
         super().__init__(name="subword_vocabulary")
-        import tensorflow_text  # here, because it is slow to load and only these vocabularies need it
-
         self._model = model
         try:
-            self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+            self._made_tokenizer = _tokenizer_of(model)
             self.vocab_size = int(self._tokenizer.vocab_size())
             names = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
@@ -76,9 +75,7 @@ class SubwordVocabulary(Vocabulary):
             try:
                 self._made_tokenizer.vocab_size()
             except tf.errors.NotFoundError:
-                import tensorflow_text
-
-                self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+                self._made_tokenizer = _tokenizer_of(self._model)
         return self._made_tokenizer
 
     @staticmethod
@@ -147,14 +144,12 @@ class SubwordVocabulary(Vocabulary):
         return ids, begin, end
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """See Vocabulary.
+        """See Vocabulary. A space before missing tokens belongs to the first of them, as in complete text.
 
-        A space before missing tokens belongs to the first of them, as in complete text: "is Paris" is cut into "is" and
-        " Paris". If there is nothing between two missing tokens, the second can be any token.
-
-        If a model adds a space before every text (XLNet's does), white space of any kind counts as a space, and so does
-        the beginning of a text. A part that follows missing tokens without a space is then encoded after <eop>, if the
-        model has this piece, so that no space is added.
+        If there is nothing between two missing tokens, the second can be any token. If a model adds a space before
+        every text (XLNet's does), white space of any kind counts as a space, and so does the beginning of a text. A
+        part that follows missing tokens without a space is then encoded after <eop>, if the model has this piece, so
+        that no space is added.
         """
         empty = tf.equal(parts, "")
         end = WHITESPACE if self._adds_space else " "
@@ -204,6 +199,13 @@ class SubwordVocabulary(Vocabulary):
         """See Vocabulary; control pieces are shown by their names."""
         name = self.pieces[token]
         return name if name in _CONTROL_PIECES else super().describe(token)
+
+
+def _tokenizer_of(model: bytes) -> Any:
+    import tensorflow_text  # here, because it is slow to load and only these vocabularies need it
+
+    with quiet():  # the operation's note about models without normalization
+        return tensorflow_text.SentencepieceTokenizer(model)
 
 
 def _text(piece: str) -> bytes:

@@ -39,16 +39,11 @@ def train(counts: Mapping[str, int], vocab_size: int) -> Trained:
 
     Args:
         counts: {word: how often}; words have no white space, except that "\\n" may be a word. The trainer ignores it,
-            because a byte stands for it.
+            because a byte stands for it. The most frequent words, or parts of long ones, are used.
         vocab_size: of the model: 9 special pieces, 256 bytes, the characters that cover all but 1 in 10,000 of the
             text, and merges for the rest.
 
-    Returns:
-        Trained; the most frequent words, or parts of long ones, are used.
-
-    Raises:
-        InputError: there are no words, `vocab_size` is too small for the characters, or too large for the pairs
-            in the text.
+    InputError if there are no words, or `vocab_size` is too small for the characters or too large for the pairs.
     """
     import sentencepiece  # here, because only training needs it
 

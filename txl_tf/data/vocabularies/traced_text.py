@@ -136,10 +136,8 @@ def source_places(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The places of lines' tokens in the lines' sources, int64 [tokens] each, in characters; see `PlacedTokens`.
 
-    Args:
-        traced: the lines' characters.
-        lines: strings [L], the lines.
-        begin, end: RaggedTensors [L, None], the tokens' places in the bytes of their lines.
+    `traced` has the characters of `lines`, strings [L]; `begin` and `end`, RaggedTensors [L, None], are the tokens'
+    places in the bytes of their lines.
     """
     size = tf.size(traced.codes, tf.int64)
     byte_lengths = 1 + sum(tf.cast(traced.codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000))

@@ -21,12 +21,8 @@ class XLNetVocabulary(SubwordVocabulary):
     and outside, which gives the ids of the whole text in linear time. No token stands for the end of a line.
     decode(encode(text)) is the cleaned text: double spaces, ends of lines and accents are lost.
 
-    Args:
-        model: the serialised model, bytes. Must have every piece of SPECIAL_PIECES.
-        lower_case, keep_accents, remove_space: see CleanUp.
-
-    Raises:
-        InputError: not a SentencePiece model, or one without XLNet's special pieces.
+    `model` is the serialised model; the other arguments are those of CleanUp. InputError if it is not a SentencePiece
+    model, or one without XLNet's special pieces.
     """
 
     kind = "xlnet"

@@ -36,19 +36,13 @@ _READERS = 16  # blocks that are read in parallel
 
 
 class PermutationBatch(typing.NamedTuple):
-    """Segments of b lanes, T tokens each, in the order in which their text runs.
+    """Segments of b lanes, T tokens each, in the order in which their text runs."""
 
-    tokens, segments: int32 [b, T], ids of tokens and of segments.
-    rank: int32 [b, T], each token's place in the order of its part: see `permutation_visible`.
-    kind: int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET.
-    backward: bool [b], whether a lane's text runs backward.
-    """
-
-    tokens: tf.Tensor
-    segments: tf.Tensor
-    rank: tf.Tensor
-    kind: tf.Tensor
-    backward: tf.Tensor
+    tokens: tf.Tensor  # int32 [b, T], ids
+    segments: tf.Tensor  # int32 [b, T], ids
+    rank: tf.Tensor  # int32 [b, T], each token's place in the order of its part: see `permutation_visible`
+    kind: tf.Tensor  # int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET
+    backward: tf.Tensor  # bool [b], whether a lane's text runs backward
 
     @classmethod
     def spec(cls, lanes: int, t_len: int) -> PermutationBatch:
@@ -58,17 +52,12 @@ class PermutationBatch(typing.NamedTuple):
 
 
 class Pairs(typing.NamedTuple):
-    """The positions of the two texts of n segments. A begins at the start of its window, B at `second` in its window.
+    """The places of the two texts of n segments. A begins at the start of its window, B at `second` in its window."""
 
-    first_len, second_len: int32 [n], lengths of A and B; their sum is W.
-    second: int32 [n], where B begins: in A's window if it follows A, else in the window from elsewhere.
-    follows: bool [n], whether B follows A.
-    """
-
-    first_len: tf.Tensor
-    second_len: tf.Tensor
-    second: tf.Tensor
-    follows: tf.Tensor
+    first_len: tf.Tensor  # int32 [n], length of A
+    second_len: tf.Tensor  # int32 [n], length of B; the sum of both is W
+    second: tf.Tensor  # int32 [n], where B begins: in A's window if it follows A, else in the window from elsewhere
+    follows: tf.Tensor  # bool [n], whether B follows A
 
 
 def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, seeds: tf.Tensor) -> Pairs:
@@ -124,10 +113,7 @@ class SplitPairs:
 
     Epoch e of a corpus with several passes reads pass e mod passes. `unused` includes the last W tokens of each
     stretch. `reads` counts a token as one to remember and in A or B, in each direction. `seed` gives all random
-    choices.
-
-    Raises:
-        InputError: no SEP or CLS, or too few tokens for a step.
+    choices. InputError if there is no SEP or CLS, or there are too few tokens for a step.
     """
 
     def __init__(
@@ -173,7 +159,6 @@ class SplitPairs:
 
         def side_by_side(block: tf.Tensor, backward: tf.Tensor, *parts: tf.Tensor) -> PermutationBatch:
             count = tf.minimum(self.epoch_steps - block[0] % self._blocks * self._block, self._block)
-
             backward = tf.tile(tf.reshape(backward, [replicas, rows]), [count, 1])
             fields = (by_replica(part[:, :count], replicas, rows, self._data.tgt_len) for part in parts)
             tokens, segments, rank, kind = fields
@@ -196,9 +181,6 @@ class SplitPairs:
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def _is_backward(self, lane: tf.Tensor) -> tf.Tensor:
-        return lane >= self._stretches  # always false without bi_data
-
     def _windows(self, block: tf.Tensor, lane: tf.Tensor) -> tf.data.Dataset:
         """The tokens for a block of a lane: a dataset of one element, the arguments of `_segments`.
 
@@ -217,7 +199,7 @@ class SplitPairs:
 
     def _window(self, epoch: tf.Tensor, lane: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
         """A lane's tokens from position start + 1 on, int32 [length - 1]; and which of them begin a sentence."""
-        backward = self._is_backward(lane)
+        backward = lane >= self._stretches
         stretch = lane % self._stretches * self._stretch
         first = tf.where(backward, self._stretch - start - length, start)
 
@@ -267,7 +249,7 @@ class SplitPairs:
         segments = tf.cast(place > first_len, tf.int32) + tf.cast(is_cls, tf.int32)
         segments = tf.pad(segments, [[0, 0], [reuse_len, 0]])
 
-        backward = self._is_backward(lane)
+        backward = lane >= self._stretches  # always false without bi_data
         words = tf.gather(tf.constant(self._word_starts), tokens)
         ranks, targets = [], []
         parts = (words[:, :reuse_len], words[:, reuse_len:])
@@ -293,8 +275,7 @@ class TrainingPairs(SplitPairs):
     """The segments of a training run; `config` is of a family that reads pairs."""
 
     def __init__(self, corpus: Corpus, config: Config):
-        # The second number makes these random numbers independent of those of dropout.
-        seed = (config.train.seed, 1)
+        seed = (config.train.seed, 1)  # 1: not the random numbers of dropout
         super().__init__(corpus, "train", config.data, config.model.reuse_len, config.objective, seed)
 
 

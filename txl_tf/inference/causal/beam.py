@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError
-from txl_tf.inference.causal.generator import CHUNK, Generator, PromptLayout
+from txl_tf.inference.generation.generator import CHUNK, Generator, PromptLayout
 from txl_tf.models.transformer_xl.cached import Cache
 from txl_tf.progress import Progress
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.errors import InputError
 from txl_tf.hashing import fold
 from txl_tf.inference.causal import sampling_settings
 
@@ -32,6 +33,22 @@ class Choice(typing.NamedTuple):
     def spec(cls) -> Choice:
         """The TensorSpecs of a Choice for any batch size."""
         return cls(tf.TensorSpec([None], tf.int32, "seeds"), value_specs())
+
+
+Processor = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+"""Changes log-probabilities, float32 [B, V], before the settings do, in TensorFlow operations. Its second argument
+is the texts so far, int32 [B, L]: prompts and the tokens written, -1 where there is no token yet."""
+
+
+def processed(processor: Processor, log_prob: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+    """The result of a Processor; InputError if it is not a tensor of the same shape."""
+    found = tf.convert_to_tensor(processor(log_prob, texts))
+    if found.dtype != log_prob.dtype or not found.shape.is_compatible_with(log_prob.shape):
+        raise InputError(
+            f"logits_processor gives {found.dtype.name} of shape {found.shape}: it must give "
+            f"{log_prob.dtype.name} of shape {log_prob.shape}, as its first argument"
+        )
+    return found
 
 
 def value_specs() -> dict[str, tf.TensorSpec]:

@@ -22,8 +22,8 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families import require_generation
 from txl_tf.inference.causal.beam import BeamSearch
-from txl_tf.inference.causal.draw_token import Choice
-from txl_tf.inference.causal.generator import CHUNK, Generator
+from txl_tf.inference.causal.draw_token import Choice, Processor
+from txl_tf.inference.generation.generator import CHUNK, Generator
 from txl_tf.inference.one_or_all import one_or_all
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
@@ -126,6 +126,7 @@ class LanguageModel:
         *,
         seed: int | Sequence[int] = 0,
         stop: Sequence[str] = (),
+        logits_processor: Processor | None = None,
         **sampling: float,
     ) -> list[str]:
         """Continues one prompt or several at once: str or a list. prompt + continuation is the whole text.
@@ -137,6 +138,8 @@ class LanguageModel:
                 seed + 1, seed + 2, .., so that their texts differ. A continuation depends only on its seed, its prompt
                 and the settings.
             stop: strings; a continuation ends before the first of them.
+            logits_processor: a Processor, f(log_prob, texts), which changes log-probabilities before the settings do.
+                It is compiled at its first use.
             sampling: temperature and the other settings by name, as `sampling_settings.SETTINGS` describes them.
 
         Raises:
@@ -147,9 +150,9 @@ class LanguageModel:
         seeds = np.asarray(seed, np.int64)
         if not seeds.ndim:
             seeds = seeds + np.array([prompts[:i].count(text) for i, text in enumerate(prompts)])
-        choice = _choice(max_tokens, seeds, len(prompts), stop, sampling)
+        choice = _choice(max_tokens, seeds, len(prompts), stop, sampling, logits_processor)
         ids, lengths = self._pad([self._encode_prompt(text) for text in prompts])
-        made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
+        made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice, logits_processor)
         decoded = [self.vocabulary.decode(row, after=text) for row, text in zip(made.numpy(), prompts, strict=True)]
         return ["".join(_until_stop([text], stop)) for text in decoded]
 
@@ -208,22 +211,27 @@ class LanguageModel:
         seed: int = 0,
         stop: Sequence[str] = (),
         progress: Progress | None = None,
+        logits_processor: Processor | None = None,
         **sampling: float,
     ) -> Iterator[str]:
         """Yields the continuation of a prompt piece by piece while it is generated; arguments as for `generate`.
 
         `progress` is called after each piece with (tokens generated, all tokens).
         """
-        choice = _choice(max_tokens, seed, 1, stop, sampling)
-        return _until_stop(self._stream(prompt, max_tokens, choice, progress), stop)
+        choice = _choice(max_tokens, seed, 1, stop, sampling, logits_processor)
+        return _until_stop(self._stream(prompt, max_tokens, choice, progress, logits_processor), stop)
 
-    def _stream(self, prompt: str, max_tokens: int, choice: Choice, progress: Progress | None) -> Iterator[str]:
+    def _stream(
+        self, prompt: str, max_tokens: int, choice: Choice, progress: Progress | None, processor: Processor | None
+    ) -> Iterator[str]:
         ids, decode = self._encode_prompt(prompt), self.vocabulary.decoder(prompt)
         segments = (len(ids) - 1) // self.generator.segment
         whole = segments * self.generator.segment
         draft = self.generator.begin(1)
         if segments:  # else tracing their reader would cost time for nothing
             draft = self.generator.read_on(draft, tf.constant(ids[None, :whole]), tf.constant([segments]))
+        if processor:
+            draft = self.generator.for_processor(draft, *self._pad([ids]), tf.constant(max_tokens))
         rest = ids[whole:]  # at least one token, at most a segment
         skip = len(rest) - 1  # the tokens chosen at steps inside the prompt are not used
         text = codecs.getincrementaldecoder("utf-8")("replace")
@@ -232,7 +240,7 @@ class LanguageModel:
             given = np.full([1, CHUNK], -1, np.int32)
             given[0, : len(rest)] = rest
             n = min(skip + burst, skip + max_tokens, CHUNK)
-            made, draft = self.generator.decode(draft, tf.constant(given), tf.constant(n), choice)
+            made, draft = self.generator.decode(draft, tf.constant(given), tf.constant(n), choice, processor=processor)
             made = made.numpy()[0, skip:n]
             max_tokens, rest, skip, burst = max_tokens - len(made), rest[:0], 0, min(2 * burst, STREAM_TOKENS)
             if progress:
@@ -267,10 +275,17 @@ class LanguageModel:
 
 
 def _choice(
-    max_tokens: int, seed: int | Sequence[int] | np.ndarray, count: int, stop: Sequence[str], sampling: dict[str, float]
+    max_tokens: int,
+    seed: int | Sequence[int] | np.ndarray,
+    count: int,
+    stop: Sequence[str],
+    sampling: dict[str, float],
+    processor: Processor | None,
 ) -> Choice:
     """The Choice for `count` texts, from one seed for all or one for each."""
     _check_request(max_tokens, stop)
+    if not (processor is None or callable(processor)):
+        raise InputError(f"logits_processor={processor!r} must be a function of log-probabilities and texts")
     seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
     return Choice.of((seeds & 0x7FFFFFFF).astype(np.int32), **sampling)
 

@@ -6,7 +6,7 @@ training it knew most of a text when it predicted the rest. So its continuations
 is trained for them.
 
 Examples:
-    >>> model = Continuation.of(load_trained("runs/xlnet"))
+    >>> model = LeftToRightXLNet.of(load_trained("runs/xlnet"))
     >>> model.generate("A long text, since XLNet needs some", max_tokens=50, temperature=0.8)
 """
 
@@ -48,7 +48,7 @@ class LeftToRight(CachedDecoder):
         return tf.concat([content, tf.broadcast_to(mask, tf.shape(content))], axis=1)
 
 
-class Continuation(LanguageModel):
+class LeftToRightXLNet(LanguageModel):
     """Continues and scores texts from left to right with an XLNet.
 
     The reach has same_length: every token is read with the M slots of memory before it; None: with the model's own
@@ -63,7 +63,7 @@ class Continuation(LanguageModel):
         super().__init__(model, vocabulary, reach or _reach(model.config), jit_compile)
 
     @classmethod
-    def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> Continuation:
+    def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> LeftToRightXLNet:
         """The XLNet of a TrainedModel; jit_compile None: compiled.
 
         `reach` has mem_len, clamp_len, mem_init or conventions to use instead, and InputError for another setting. By

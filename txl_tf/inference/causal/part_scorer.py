@@ -24,8 +24,8 @@ TEXTS = 256
 Cache = dict[str, tf.Tensor]
 
 
-class Reading(NamedTuple):
-    """How a text is read.
+class Part(NamedTuple):
+    """A part of a text that is scored, and how the text is read up to it.
 
     inputs, targets: int32 [n], each token and the next one; the first input is the start token.
     first: the number of the first target that is scored.
@@ -54,7 +54,7 @@ class PartScorer:
         self.unknown = int(nothing.get("unknown_token", -1))
         self._vocab_size = functions["initial_cache"](batch_size=tf.constant(1))["seen"].shape[1]
 
-    def totals(self, readings: Sequence[Reading]) -> Iterator[tuple[int, float]]:
+    def totals(self, readings: Sequence[Part]) -> Iterator[tuple[int, float]]:
         """(number, log-probability) of each reading from its first to its last token, in any order."""
         for some in batches(range(len(readings)), self._batch_size, lambda i: len(readings[i].inputs)):
             cache, rows, total = self._empty(len(some)), [readings[i] for i in some], np.zeros(len(some))
@@ -63,7 +63,7 @@ class PartScorer:
                 total += np.sum(log_probs, axis=1, dtype=np.float64)
             yield from zip(some, total.tolist(), strict=True)
 
-    def scores(self, readings: Sequence[Reading]) -> Iterator[tuple[int, float, bool]]:
+    def scores(self, readings: Sequence[Part]) -> Iterator[tuple[int, float, bool]]:
         """(number, log-probability, whether it is the likeliest) of each reading, in any order.
 
         Readings whose whole segments before the first scored target are equal share these segments.
@@ -81,7 +81,7 @@ class PartScorer:
                     _, cache = self._read(cache, rows, start, scored=False)
 
     def _rests(
-        self, cache: Cache, start: int, ends: Iterable[tuple[int, int]], readings: Sequence[Reading]
+        self, cache: Cache, start: int, ends: Iterable[tuple[int, int]], readings: Sequence[Part]
     ) -> Iterator[tuple[int, float, bool]]:
         """As `scores`, for (row of the cache, number of a reading that goes on there at `start`).
 
@@ -114,14 +114,14 @@ class PartScorer:
                 yield i, total, greedy
 
     def _empty(self, rows: int) -> Cache:
-        """The cache of so many texts before their first token; there may be more rows, to fill it up."""
+        """The cache of `rows` texts before their first token; there may be more rows, to fill it up."""
         return self._functions["initial_cache"](batch_size=tf.constant(self.filled(rows)))
 
     def filled(self, rows: int) -> int:
         """The next power of two, at most batch_size: each number of rows is compiled by itself."""
         return max(rows, min(1 << (rows - 1).bit_length(), self._batch_size))
 
-    def _read(self, cache: Cache, rows: Sequence[Reading], start: int, scored: bool = True) -> tuple[np.ndarray, Cache]:
+    def _read(self, cache: Cache, rows: Sequence[Part], start: int, scored: bool = True) -> tuple[np.ndarray, Cache]:
         """Reads a segment of each text: its targets' log-probabilities [rows, S], 0 where none is, and the cache."""
         count = cache["length"].shape[0]
         tokens = tf.constant(self._cut(rows, "inputs", start, count, 0))
@@ -129,7 +129,7 @@ class PartScorer:
         found = self._functions["read"](tokens=tokens, targets=targets, **cache)
         return found["log_probs"].numpy()[: len(rows)], {name: found[name] for name in cache}
 
-    def _cut(self, rows: Sequence[Reading], name: str, start: int, count: int, fill: int) -> np.ndarray:
+    def _cut(self, rows: Sequence[Part], name: str, start: int, count: int, fill: int) -> np.ndarray:
         """The segment from `start` on of each text's inputs or targets: int32 [count, S]."""
         pieces = [getattr(row, name)[start : start + self._segment] for row in rows]
         found = np.full([count, self._segment], fill, np.int32)
@@ -147,10 +147,10 @@ class PartScorer:
             known |= {text: row[:n] for text, row, n in zip(some, ids, lengths, strict=True)}
         return [known[text] for text in strings]
 
-    def reading(self, ids: np.ndarray, first: int) -> Reading:
+    def reading(self, ids: np.ndarray, first: int) -> Part:
         """The reading of a text whose tokens from `first` on are scored."""
         inputs = np.concatenate([[self._start], ids]).astype(np.int32)[:-1]
-        return Reading(inputs, ids, first, first // self._segment * self._segment)
+        return Part(inputs, ids, first, first // self._segment * self._segment)
 
 
 def batches(items: Iterable[Any], size: int, length: Callable[[Any], int]) -> Iterator[list[Any]]:

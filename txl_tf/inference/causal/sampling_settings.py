@@ -140,7 +140,7 @@ def _all_at_1(p: tf.Tensor) -> tf.Tensor:
 
 
 def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """The largest numbers whose weights together reach a target: as few as possible, but with all that are equal.
+    """The largest numbers whose weights together reach a target: as few as possible, but with all equal ones.
 
     The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower. Numbers
     and weights are float32 [B, V], without NaN, weights not negative, and the target is above 0. The result is bool [B,

@@ -25,7 +25,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.draw_token import Choice, value_specs
-from txl_tf.inference.causal.generator import Draft, Generator, mark
+from txl_tf.inference.generation.generator import Draft, Generator, mark
 from txl_tf.inference.saved_model import Served, filled, require_tokens, signatures_of, with_lengths, with_total
 from txl_tf.models.transformer_xl.cached import Cache
 
@@ -37,7 +37,12 @@ class ServedCausal(Served):
 
     def __init__(self, generator: Generator, vocabulary: Vocabulary):
         self.generator, self.vocabulary = generator, vocabulary
-        self.model, self.kept = generator.model, generator.variables
+        self.model = generator.model
+
+    @property
+    def kept(self) -> Sequence[Any]:  # type: ignore[override]
+        """See `Served`."""
+        return self.generator.kept()
 
     def facts(self) -> dict[str, Any]:
         """See `Served`; `rows`, `how` and `memory` describe what continues a text."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 from txl_tf.data.lanes import EvaluationLanes, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.inference.causal.draw_token import Choice
-from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.generation.generator import Generator
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
@@ -40,6 +40,5 @@ class TextSampler:
             choice = Choice.of([SEED], temperature=TEMPERATURE)
             lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
             made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
-            if self._generator.rows is not None:
-                self._generator.rows.drop()  # training needs the memory
+            self._generator.free()  # training needs the memory
         return self._vocabulary.decode(made.numpy()[0], after=self.prompt)

@@ -15,7 +15,8 @@ Inputs and predictions, by task:
 - answering: {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place in
   the context in characters; no_answer_probability; candidates, likely answers, the best first
 - tagging: a text, or a tuple of its words -> text, with spaces between such words; tokens, its words; tags, and their
-  probabilities; places, where each word begins and ends in characters; entities, each with label, text, begin and end
+  probabilities; places, where each word begins and ends in characters; entities, each with label, text, begin, end, and
+  probability, that of its least sure word
 
 The probability of an answer is that of its start times that of its end, in one window of the context. Every prediction
 also has step, the checkpoint's number.
@@ -31,12 +32,12 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
 from txl_tf.data.tables.columns import Columns, table_columns
 from txl_tf.data.tables.table import Table
-from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.task_evaluator import TaskReader, no_better, task_result, what_to_try
+from txl_tf.inference.tasks.evaluator import TaskReader, no_better, task_result, what_to_try
 from txl_tf.progress import Progress
 from txl_tf.runs import model_dir as model_dirs
 
@@ -72,10 +73,13 @@ class Predictor:
 
     Args:
         trained: a TrainedModel, made in the strategy's scope.
-        dev: its metrics on dev, if they are known; also an attribute.
         strategy: where to run; None: the default.
         batch_size: examples at once; does not change the results. None: as in the model's evaluation.
         jit_compile: whether the model is compiled, once for each of a few lengths.
+
+    Attributes:
+        dev: its metrics on dev; {} if they are not known.
+        task: the FineTuning.
 
     Raises:
         InputError: the model's task is not one for fine-tuning.
@@ -84,17 +88,15 @@ class Predictor:
     def __init__(
         self,
         trained: model_dirs.TrainedModel,
-        dev: dict[str, float] | None = None,
         *,
         strategy: tf.distribute.Strategy | None = None,
         batch_size: int | None = None,
         jit_compile: bool = False,
     ):
-        self.trained = trained
-        self.dev = dev or {}
+        self.trained, self.dev = trained, trained.dev_metrics() or {}
         sizes = {} if batch_size is None else {"batch_size": batch_size}
         self.config = trained.config.replace(eval={"jit_compile": jit_compile} | sizes)
-        self._task = families.fine_tuning_of(self.config)
+        self.task = families.task_of(self.config, families.FineTuning)
         self._columns = table_columns(trained.model_dir, None, labelled=False)
         self._reader = TaskReader(self.config, trained.model, strategy or make_strategy())
 
@@ -130,31 +132,40 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ) -> Predictor:
-        """The model of a TrainedModel, made in the strategy's scope (None: one device), with its metrics on dev.
+        """The model of a TrainedModel, made in the strategy's scope (None: one device).
 
         jit_compile None: not compiled. Other options are those of the class.
         """
         strategy = strategy or make_strategy("one_device")
-        return cls(trained, trained.dev_metrics(), strategy=strategy, jit_compile=bool(jit_compile), **options)
+        return cls(trained, strategy=strategy, jit_compile=bool(jit_compile), **options)
 
     @property
     def dev_missing(self) -> str:
-        """A line for a model without a result on dev, which else chooses a threshold; "" if there is nothing to say."""
-        how, model = self._task.without_dev, self.trained
+        """A line that says which threshold is used when there is no result on dev; "": there is nothing to say."""
+        how, model = self.task.without_dev, self.trained
         return f"{model.model_dir} has no result on dev at step {model.step:,}: {how}" if how and not self.dev else ""
 
-    def predict(self, inputs: Any, progress: Progress | None = None, threshold: float | None = None) -> Any:
+    def predict(
+        self,
+        inputs: Any,
+        progress: Progress | None = None,
+        threshold: float | None = None,
+        unsure_below: float | None = None,
+    ) -> Any:
         """Predicts for each input; see the module. For one input that is not in a list, returns one prediction.
 
-        `threshold` is the least probability of a label that is given, for several labels; None: the best on dev. For
-        `progress` see `TaskReader.outputs`. InputError if an input does not have the form that the task needs.
+        `threshold` is the least probability of a label that is given, for several labels; None: the best on dev.
+        With `unsure_below` a prediction has unsure: whether its probability is below that number. For `progress` see
+        `TaskReader.outputs`. InputError if an input does not have the form that the task needs.
         """
         if not isinstance(inputs, list):
-            return self.predict([inputs], progress, threshold)[0]
+            return self.predict([inputs], progress, threshold, unsure_below)[0]
         if not inputs:
             return []
-        rows = self._task.rows(inputs, **({"columns": self._columns} if self._task.words else {}))
-        return self._predict(rows, "inputs", False, progress, self._columns, threshold).predictions
+        rows = self.task.rows(inputs, self._columns)
+        return self.predict_rows(
+            rows, self._columns, progress=progress, threshold=threshold, unsure_below=unsure_below
+        ).predictions
 
     def predict_file(
         self,
@@ -163,8 +174,7 @@ class Predictor:
         *,
         labelled: bool = False,
         rows: Any = None,
-        threshold: float | None = None,
-        progress: Progress | None = None,
+        **options: Any,
     ) -> Predicted:
         """Predicts for the inputs in a file, or a Table, in its order.
 
@@ -174,53 +184,63 @@ class Predictor:
                 model learned from.
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             rows: what the file holds, if it was read before; then the other arguments say how.
-            threshold: as for `predict`.
-            progress: as for `TaskReader.outputs`.
+            options: threshold, unsure_below and progress, as for `predict`.
 
         Raises:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
         read_by = table_columns(self.trained.model_dir, columns, labelled)
         if rows is None:
-            known = {"tags": self.trained.class_names()} if self._task.words else {}
-            rows = self._task.read(path, read_by, labelled, **known)
+            rows = self.task.read(path, read_by, labelled, self.trained.class_names())
         name = path if isinstance(path, str) else path.name
-        return self._predict(rows, name, labelled, progress, read_by, threshold)
+        return self.predict_rows(rows, read_by, name, labelled, **options)
 
-    def _predict(
+    def predict_rows(
         self,
         rows: Any,
-        name: str,
-        labelled: bool,
-        progress: Progress | None,
         columns: Columns,
+        name: str = "inputs",
+        labelled: bool = False,
+        *,
         threshold: float | None = None,
+        unsure_below: float | None = None,
+        progress: Progress | None = None,
     ) -> Predicted:
-        dev = self._with_threshold(threshold)
-        labels = self.trained.class_names()
+        """Predicts for rows of the task, read with these columns; a warning calls them `name`. See `predict_file`."""
+        dev, trained = self._dev_with(threshold, unsure_below), self.trained
         plan = ExamplePlan(
-            self.config, self.trained.vocabulary, labels=labels, labelled=labelled, scheme=columns.scheme
+            self.config, trained.vocabulary, labels=trained.class_names(), labelled=labelled, scheme=columns.scheme
         )
-        examples = self._task.examples(rows, plan)
+        examples = self.task.examples(rows, plan)
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
-        results = self._task.results(outputs, examples)
-        predictions = [one | {"step": self.trained.step} for one in results.predictions(rows, dev)]
-        metrics = task_result(self._task, results, dev) if labelled else {}
+        results = self.task.results(outputs, examples)
+        predictions = results.predictions(rows, dev)
+        if unsure_below is not None:
+            predictions = [one | {"unsure": one["probability"] < unsure_below} for one in predictions]
+        predictions = [one | {"step": trained.step} for one in predictions]
+        metrics = task_result(self.task, results, dev) if labelled else {}
         if labelled:
-            doubt = metrics["collapsed"] or no_better(metrics["metrics"], examples, name)
+            doubt = metrics["collapsed"] or no_better(self.task, metrics["metrics"], examples, name)
         else:
             doubt = results.collapse(dev) if len(examples) >= ENOUGH else None
         doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
         return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns)
 
-    def _with_threshold(self, threshold: float | None) -> dict[str, float]:
-        """The results on dev, with another threshold if one is given; InputError if it is not possible."""
+    def _dev_with(self, threshold: float | None, unsure_below: float | None) -> dict[str, float]:
+        """The results on dev, with another threshold if one is given; InputError if either number is not possible."""
+        if unsure_below is not None and "probability" not in self.task.adds:
+            raise InputError(
+                f"unsure_below is for predictions with one probability, and those of {self.config.task} have none: "
+                "omit it"
+            )
+        if unsure_below is not None and not 0 < unsure_below <= 1:
+            raise InputError(f"unsure_below={unsure_below} must be above 0 and at most 1")
         if threshold is None:
             return self.dev
-        if not self._task.threshold:
+        if not self.task.threshold:
             raise InputError(
                 f"a threshold is for several labels, and this model has learned {self.config.task}: omit it"
             )
         if not 0 < threshold < 1:
             raise InputError(f"threshold={threshold} must be above 0 and below 1")
-        return self.dev | {self._task.threshold: threshold}
+        return self.dev | {self.task.threshold: threshold}

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.tasks.layout import lay_out
+from txl_tf.data.examples.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError

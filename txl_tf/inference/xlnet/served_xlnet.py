@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.tasks.layout import lay_out
+from txl_tf.data.examples.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.saved_model import Served, by_length, require_tokens, signatures_of, with_lengths, with_total
 from txl_tf.inference.xlnet.blanks import PADDING, encode_candidates, encode_parts, split_at_blanks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,14 +22,15 @@ from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.kept import Kept
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.ops import KeyValueRing, LayerSlice, few_rows
+from txl_tf.ops import KeyValueRing
 from txl_tf.ops.scores import TILE
 
 
 class Cache(typing.NamedTuple):
     """The decoder's memory of a batch of texts: a value that is passed in and returned.
 
-    keys, values: tuples of N tensors [B, H, C, d]: one ring per layer.
+    keys, values: tuples of N tensors [B, H, C, d]: one ring per layer. In a loop over tokens they may have another
+        form, that of its reader.
     start: int32 scalar, the slot of every ring where the next token goes.
     length: int32 [B], tokens read so far of each text, so that texts of different lengths can share a batch.
     """
@@ -38,6 +39,10 @@ class Cache(typing.NamedTuple):
     values: tuple[tf.Tensor, ...]
     start: tf.Tensor
     length: tf.Tensor
+
+    def changed(self, change: Callable[[Any], Any]) -> Cache:
+        """The Cache with change(keys) and change(values)."""
+        return self._replace(keys=change(self.keys), values=change(self.values))
 
 
 class CachedDecoder(tf.Module):
@@ -50,13 +55,13 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, so that writing the ring is cheaper.
         segments: how many segments of the same length are read at once as one of `max_segment` tokens. The results are
             those of reading one after another: a query sees the M keys before its own segment.
-        single_rows: whether a `FewTextsReader` may read the rings.
+        multiple: C is a multiple of it; None: of what suits the dtype.
 
     Attributes:
         slots: C. There may be more than needed: the mask hides keys that are too old.
         positions: the Kept projected positions of each layer, N of [H, C, d], of the distances C-1, .., 0.
         ahead: how many tokens after the newest key a row's position may be.
-        reads_few_rows: whether a `FewTextsReader` can read with it.
+        reads_few_rows: whether a `FewTexts` can read with it.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -72,7 +77,7 @@ class CachedDecoder(tf.Module):
         max_segment: int,
         whole_segments: bool = False,
         segments: int = 1,
-        single_rows: bool = False,
+        multiple: int | None = None,
     ):
         super().__init__(name="cached_decoder")
         if not model.attention.cacheable:
@@ -85,7 +90,7 @@ class CachedDecoder(tf.Module):
         self.reach = reach = reach.by_token
         self.segments = segments
         whole_tiles = model.compute_dtype == "bfloat16" or segments > 1
-        multiple = few_rows.RUNS if single_rows else TILE if whole_tiles else 1
+        multiple = multiple or (TILE if whole_tiles else 1)
         self.slots = math.ceil((reach.mem_len + max_segment) / multiple) * multiple
         self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
         vectors = 2 * model.config.n_layer * model.config.n_head * model.config.d_head * self.slots
@@ -122,7 +127,7 @@ class CachedDecoder(tf.Module):
         tokens: tf.Tensor,
         cache: Cache,
         kernels: Sequence[tuple] | None = None,
-        positions: Sequence[tf.Tensor | LayerSlice] | None = None,
+        positions: Sequence[Any] | None = None,
     ) -> tuple[tf.Tensor, Cache]:
         """Reads a segment: hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
 
@@ -136,9 +141,9 @@ class CachedDecoder(tf.Module):
         kernels, positions = kernels or self.kernels(), positions or self.positions.tensors()
         shared = {"attention_mask": self.mask(tokens.shape[1], cache.length), "biases": self.shared_biases()}
         new_rings = []
-        for i, keys_and_values in enumerate(zip(cache.keys, cache.values, strict=True)):
-            own = {"ring": KeyValueRing(*keys_and_values, cache.start), "kernels": kernels[i], "block": self._block}
-            hidden, ring = self.layers.extend(i, hidden, positions[i], **own, **shared)
+        for i, slots in enumerate(zip(cache.keys, cache.values, strict=True)):
+            own = {"positions": positions[i], "kernels": kernels[i], "block": self._block}
+            hidden, ring = self.layers.extend(i, hidden, ring=KeyValueRing(*slots, cache.start), **own, **shared)
             new_rings.append(ring)
         keys, values, starts = zip(*new_rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + tokens.shape[1])

@@ -62,6 +62,10 @@ class StatefulTransformerXL(Configured):
         )
         self.built = True
 
+    def fit(self, *data: Any, shuffle: bool = False, **options: Any) -> keras.callbacks.History:
+        """Keras' fit; the batches stay in order, since each continues the one before it."""
+        return super().fit(*data, shuffle=shuffle, **options)
+
     def call(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Reads a segment, integers [B, T] with T static, and remembers it. A replica reads its own rows.
 

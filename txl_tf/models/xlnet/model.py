@@ -19,7 +19,7 @@ from txl_tf.models.xlnet.config import XLNetConfig
 
 
 class Text(NamedTuple):
-    """What is known of the tokens of segments, besides their ids.
+    """Facts of the tokens of segments, besides their ids.
 
     segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
         one segment.

@@ -23,7 +23,7 @@ from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfi
 from txl_tf.models.xlnet.model import Text, XLNet
 
 
-class Texts(NamedTuple):
+class HeadInput(NamedTuple):
     """Texts that are read by a model with a head, and how; other fields as for `XLNet.call`.
 
     tokens: int [B, L].
@@ -63,7 +63,7 @@ class XLNetWithHead(Configured):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
-    def hidden(self, texts: Texts, in_segments: Callable[[Texts], tf.Tensor], rows: Rows = "all") -> tf.Tensor:
+    def hidden(self, texts: HeadInput, in_segments: Callable[[HeadInput], tf.Tensor], rows: Rows = "all") -> tf.Tensor:
         """The body's last hidden states, [B, L, D], or [B, 1, D] with rows="last".
 
         Texts of more than `segment_len` tokens are read by `in_segments`, one of the next two methods.
@@ -75,7 +75,7 @@ class XLNetWithHead(Configured):
             raise ValueError("texts that are read in segments need their segment ids and their padding")
         return in_segments(texts)
 
-    def hidden_of_last(self, texts: Texts) -> tf.Tensor:
+    def hidden_of_last(self, texts: HeadInput) -> tf.Tensor:
         """The body's last hidden states of the last T tokens of texts [B, S T]: [B, T, D]; no gradient flows further.
 
         The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
@@ -95,7 +95,7 @@ class XLNetWithHead(Configured):
         )
         return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems))[0]
 
-    def hidden_of_segments(self, texts: Texts) -> tf.Tensor:
+    def hidden_of_segments(self, texts: HeadInput) -> tf.Tensor:
         """As `hidden_of_last`, of all tokens: [B, S T, D]. A segment's gradient does not flow into those before it."""
         read, mems, count = self._segment_reader(texts)
         found = []
@@ -104,7 +104,7 @@ class XLNetWithHead(Configured):
             found.append(hidden)
         return tf.concat(found, axis=1)
 
-    def _segment_reader(self, texts: Texts) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
+    def _segment_reader(self, texts: HeadInput) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
         """A function (number of a segment, Mems) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
         segment_len = texts.at_once
         count, rest = divmod(texts.tokens.shape[1], segment_len)
@@ -135,7 +135,7 @@ class XLNetWithHead(Configured):
 
 
 class XLNetWithOutputs(XLNetWithHead):
-    """An XLNet with outputs for sequences or tokens; subclasses define `outputs_for` Texts."""
+    """An XLNet with outputs for sequences or tokens; subclasses define `outputs_for` HeadInput."""
 
     def call(
         self,
@@ -147,8 +147,8 @@ class XLNetWithOutputs(XLNetWithHead):
         training: bool = False,
         segment_len: int | None = None,
     ) -> tf.Tensor:
-        """The outputs, in the dtype of the weights. The arguments are those of `Texts`; lanes are examples."""
-        return self.outputs_for(Texts(tokens, segments, padding, Seeds.of(seed), training, segment_len))
+        """The outputs, in the dtype of the weights. The arguments are those of `HeadInput`; lanes are examples."""
+        return self.outputs_for(HeadInput(tokens, segments, padding, Seeds.of(seed), training, segment_len))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -174,7 +174,7 @@ class XLNetWithLogits(XLNetWithOutputs):
         )
         self.build((None, None))
 
-    def outputs_for(self, texts: Texts) -> tf.Tensor:
+    def outputs_for(self, texts: HeadInput) -> tf.Tensor:
         """[B, C], or [B, n, C] for n sequences per example: then tokens are [B, n, T], n static."""
         if len(texts.tokens.shape) == 2:
             return self._logits(texts)
@@ -183,10 +183,10 @@ class XLNetWithLogits(XLNetWithOutputs):
         seeds = texts.seed
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(Texts(tokens, segments, padding, seeds, texts.training))
+        logits = self._logits(HeadInput(tokens, segments, padding, seeds, texts.training))
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
-    def _logits(self, texts: Texts) -> tf.Tensor:
+    def _logits(self, texts: HeadInput) -> tf.Tensor:
         body_seeds, head_seeds = texts.seed.split(2)
         rows: Rows = "last" if self.config.summary_type == "last" else "all"
         hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, rows)
@@ -215,7 +215,7 @@ class XLNetWithTags(XLNetWithOutputs):
         )
         self.build((None, None))
 
-    def outputs_for(self, texts: Texts) -> tf.Tensor:
+    def outputs_for(self, texts: HeadInput) -> tf.Tensor:
         """[B, L, C], of texts as for `hidden_of_segments`."""
         hidden = self.hidden(texts, self.hidden_of_segments)
         return tf.cast(self.head(hidden), self.variable_dtype)

@@ -25,7 +25,7 @@ class Fused(FewerKernels):
     def __init__(self, only_compiled: bool):
         super().__init__(only_compiled)
         if importlib.util.find_spec("jax") is None:
-            raise InputError("--ops=fused needs JAX: pip install -r requirements-gpu.txt")
+            raise InputError("--ops=fused needs JAX: run python -m pip install 'txl_tf[gpu]'")
 
     def attend(self, scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop) -> tf.Tensor:
         """By the fused kernels, if they suit."""

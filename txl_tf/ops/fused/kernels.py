@@ -344,7 +344,7 @@ Form = tuple[tuple[int, ...], str]
 
 @functools.cache
 def lowered(kernel: Callable[..., None], sizes: Sizes, inputs: tuple[Form, ...]) -> tuple[str, list[Form]]:
-    """What the custom call TARGET needs to know of a kernel, as the text of an MLIR dictionary; and its results."""
+    """The attributes of a kernel for the custom call TARGET, as the text of an MLIR dictionary; and its results."""
     arrays, run = [jax.ShapeDtypeStruct(*form) for form in inputs], program(kernel, sizes)
     module = jax.jit(run).trace(*arrays).lower(lowering_platforms=("cuda",)).compiler_ir("stablehlo")
     found: list[str] = []

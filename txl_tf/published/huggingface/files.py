@@ -67,7 +67,7 @@ def has_tensors(source: str) -> bool:
 
 
 def needed(names: Sequence[str], where: str) -> list[str]:
-    """Of the paths of all files of a published model those that are read, config.json first.
+    """The paths that are read, among those of all files of a published model; config.json first.
 
     InputError if there is no config.json, or no weights; `where` is the model.
     """

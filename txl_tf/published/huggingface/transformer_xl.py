@@ -54,8 +54,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     """
     config, where = _checked_config(source)
     file = huggingface_files.open_tensors(source)
-    for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
-        del file.shapes[name]
+    torch_models.drop_buffers(file)
     if "score.weight" in file.shapes or not any(name.startswith("crit.") for name in file.shapes):
         head = "a classifier's head" if "score.weight" in file.shapes else "no head"
         raise InputError(f"{file.path} has {head}: of Hugging Face's TransfoXL only language models are supported")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,26 +28,7 @@ from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
 from txl_tf.storage.files import write_atomically
 
-_CONVENTIONS = {"mem_init": "empty"}
 _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "gelu_pytorch_tanh": "gelu_tanh"}
-_CLASSES = {
-    "permutation_lm": "XLNetLMHeadModel",
-    "classification": "XLNetForSequenceClassification",
-    "multi_label": "XLNetForSequenceClassification",
-    "regression": "XLNetForSequenceClassification",
-    "multiple_choice": "XLNetForMultipleChoice",
-    "answering": "XLNetForQuestionAnswering",
-    "tagging": "XLNetForTokenClassification",
-}
-"""The class names by task."""
-_NAMED = {
-    "classification": "logits_proj.weight",
-    "multi_label": "logits_proj.weight",
-    "tagging": "classifier.weight",
-}
-"""The tasks whose outputs have names, and the tensor with a row for each name."""
-_SIMPLE = "XLNetForQuestionAnsweringSimple"
-"""The class for answering with answer_head="simple"."""
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
 _MEMORY = ("mem_len", "reuse_len")
@@ -58,7 +40,57 @@ _LOGITS = {
     "summary_use_proj": "summary_use_proj",
     "summary_last_dropout": "summary_dropout",
 }
-_ANSWERS = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
+_N_TOP = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
+
+
+class Head(NamedTuple):
+    """A head there, and our task that has it.
+
+    Attributes:
+        task: its name.
+        cls: the class.
+        tensor: one that the class has and other heads lack; "": none.
+        settings: {their name: ours}.
+        ours: the settings that tell it from other heads of the task, and "n_class" where it is fixed.
+        names: "ours": each output has the name of a class; "theirs": a name without meaning; "": outputs have none.
+        problem: their problem_type; "": it says nothing.
+        by_class: whether only the class tells it from others with the same tensors.
+        whole: whether all tokens of a text are remembered, whatever reuse_len says.
+    """
+
+    task: str
+    cls: str
+    tensor: str = ""
+    settings: Mapping[str, str] = MappingProxyType({})
+    ours: Mapping[str, Any] = MappingProxyType({})
+    names: str = ""
+    problem: str = ""
+    by_class: bool = False
+    whole: bool = False
+
+    def fits(self, config: Mapping[str, Any], file: TensorFile) -> bool:
+        """Whether a checkpoint with this config.json has this head, and none of those before it in HEADS."""
+        if self.tensor and self.tensor not in file.shapes:
+            return False
+        if self.by_class:
+            return self.cls in (config.get("architectures") or [])
+        if self.problem:
+            return bool(config.get("problem_type") == self.problem)
+        return self.ours.get("n_class") in (None, file.shapes[self.tensor][0] if self.tensor else None)
+
+
+_TEXTS, _OUTPUTS = "XLNetForSequenceClassification", "logits_proj.weight"
+HEADS = (
+    Head("answering", "XLNetForQuestionAnswering", "start_logits.dense.weight", _N_TOP, {"answer_head": "conditioned"}),
+    Head("answering", "XLNetForQuestionAnsweringSimple", "qa_outputs.weight", ours={"answer_head": "simple"}),
+    Head("tagging", "XLNetForTokenClassification", "classifier.weight", names="ours", whole=True),
+    Head("multiple_choice", "XLNetForMultipleChoice", _OUTPUTS, _LOGITS, by_class=True),
+    Head("multi_label", _TEXTS, _OUTPUTS, _LOGITS, names="ours", problem="multi_label_classification"),
+    Head("regression", _TEXTS, _OUTPUTS, _LOGITS, {"n_class": 1}, names="theirs"),
+    Head("classification", _TEXTS, _OUTPUTS, _LOGITS, names="ours"),
+    Head("permutation_lm", "XLNetLMHeadModel"),
+)
+"""A row for each task; a checkpoint has the first one that fits."""
 
 
 def open_checkpoint(source: str) -> Checkpoint:
@@ -73,14 +105,18 @@ def open_checkpoint(source: str) -> Checkpoint:
     # Their classes have untied biases, whatever untie_r says.
     stated = {name: config[name] for name in _SHAPED if name in config and name != "untie_r"}
     require_agreement(stated, inferred, where)
-    task = _task(config, file, where)
-    run, notes = XLNETS[task], []
-    labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
-    architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
-    names = dict(_FREE)
-    if "logits_proj.weight" in file.shapes:
-        names |= _LOGITS
-        architecture["n_class"] = file.shapes["logits_proj.weight"][0]
+    head = next(head for head in HEADS if head.fits(config, file))
+    if head.task == "classification" and config.get("problem_type") == "regression":
+        raise InputError(
+            f"{where} has problem_type='regression' with {file.shapes[head.tensor][0]} outputs: models with several "
+            "scores for a text are not imported, only models with one score"
+        )
+    run, notes = XLNETS[head.task], []
+    architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]} | dict(head.ours)
+    if hasattr(run.groups()["model"], "n_class"):
+        architecture["n_class"] = file.shapes[head.tensor][0]
+    labels = _labels(config, architecture["n_class"], where) if head.names == "ours" else ()
+    if head.settings is _LOGITS:
         projects, activation = config.get("summary_use_proj", True), config.get("summary_activation", "tanh")
         if activation not in ("tanh", *([] if projects else [None, ""])):
             raise InputError(f"{where} has summary_activation={activation!r}: only tanh is imported")
@@ -88,18 +124,15 @@ def open_checkpoint(source: str) -> Checkpoint:
             file = _with_identity_projection(file, architecture["d_model"])
             notes.append("summary_use_proj is false, but tanh is applied there: the projection here is the identity")
         config["summary_use_proj"] = bool(activation)
-    elif task == "answering":
-        names |= _ANSWERS
-        architecture["answer_head"] = "simple" if "qa_outputs.weight" in file.shapes else "conditioned"
-    elif task == "tagging":
-        architecture["n_class"] = file.shapes["classifier.weight"][0]
-        config["reuse_len"] = None  # all tokens of a text are remembered
+    if head.whole:
+        config["reuse_len"] = None
+    names = {**_FREE, **head.settings}
     settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
-    settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
+    settings |= {name: config[name] for name in _REACH if config.get(name)} | {"mem_init": "empty"}
     from_dict(run.groups()["model"], architecture | settings, where)
     data = {"bi_data": config["bi_data"]} if "bi_data" in config else {}
-    if config.get("bi_data") and task != "permutation_lm":
+    if config.get("bi_data") and head.tensor:
         notes.append(
             "bi_data is true: there the second half of an even batch is read with reversed positions; here no text is"
         )
@@ -137,28 +170,6 @@ def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
     numbers = {name.removeprefix(f"{prefix}layer.").partition(".")[0] for name in shapes if f"{prefix}layer." in name}
     found = {"vocab_size": vocab_size, "d_model": d_model, "n_head": n_head, "d_head": d_head, "d_inner": d_inner}
     return found | {"n_layer": next(n for n in range(len(numbers) + 1) if str(n) not in numbers), "untie_r": True}
-
-
-def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
-    """The task, by the tensors of the head. If two tasks have the same tensors, config.json decides."""
-    classes = config.get("architectures") or []
-    if {"start_logits.dense.weight", "qa_outputs.weight"} & set(file.shapes):
-        return "answering"
-    if "classifier.weight" in file.shapes:
-        return "tagging"
-    if "logits_proj.weight" not in file.shapes:
-        return "permutation_lm"
-    if _CLASSES["multiple_choice"] in classes:
-        return "multiple_choice"
-    outputs, problem = file.shapes["logits_proj.weight"][0], config.get("problem_type")
-    if problem == "multi_label_classification":
-        return "multi_label"
-    if problem == "regression" and outputs > 1:
-        raise InputError(
-            f"{where} has problem_type={problem!r} with {outputs} outputs: models with several scores for a text are "
-            "not imported, only models with one score"
-        )
-    return "regression" if outputs == 1 else "classification"
 
 
 def _labels(config: Mapping[str, Any], n_class: int, where: str) -> tuple[str, ...]:
@@ -216,17 +227,17 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
     """
     model, vocabulary, task, data = trained.model, trained.vocabulary, trained.config.task, trained.config.data
     config = model.config
+    head = _head_of(task, config)
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     # Hugging Face's code ties the weight of lm_loss to the embedding, so it is written once.
     tensors = {entry.name: array for entry, array in save(model, layout)}
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    is_simple = getattr(config, "answer_head", "") == "simple"
     about = {name: getattr(config, name) for name in _SHAPED}
     about |= {theirs: getattr(config, ours) for theirs, ours in _FREE.items()}
     about |= {
-        "architectures": [_SIMPLE if is_simple else _CLASSES[task]],
+        "architectures": [head.cls],
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
@@ -242,16 +253,12 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
     }
     if vocabulary.special.pad is not None:
         about["pad_token_id"] = vocabulary.special.pad
-    if hasattr(config, "n_class"):
-        about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items() if hasattr(config, ours)}
-        if task == "multi_label":
-            about["problem_type"] = "multi_label_classification"
-        named = trained.class_names() if task in _NAMED else ()
+    about |= {theirs: getattr(config, ours) for theirs, ours in head.settings.items()}
+    about |= {"problem_type": head.problem} if head.problem else {}
+    if head.names:
+        named = trained.class_names() if head.names == "ours" else ()
         labels = named or [f"LABEL_{i}" for i in range(config.n_class)]
-        if task != "multiple_choice":
-            about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
-    if task == "answering" and not is_simple:
-        about |= {theirs: getattr(config, ours) for theirs, ours in _ANSWERS.items()}
+        about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     write_atomically(tf.io.gfile.join(export_dir, "config.json"), json.dumps(about, indent=2) + "\n")
     if isinstance(vocabulary, XLNetVocabulary):
         vocabulary.save(export_dir)
@@ -263,6 +270,14 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
     if (segments := getattr(data, "max_segments", 1)) > 1:
         found.append(f"it reads a text at once, not in up to {segments} segments with memory")
     return found
+
+
+def _head_of(task: str, config: Any) -> Head:
+    """The head of a model of ours; InputError if there is none."""
+    for head in HEADS:
+        if head.task == task and all(getattr(config, name) == value for name, value in head.ours.items()):
+            return head
+    raise InputError(f"Hugging Face's XLNet has no head for {task}: this model cannot be exported to it")
 
 
 def _refuse_what_they_lack(config: Any) -> None:

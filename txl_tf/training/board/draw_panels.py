@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from txl_tf.metrics.error_files import error_files, in_a_card
-from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Reliability, Worst
+from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Reliability, Worst, heading
 from txl_tf.training.board.event_files import Board
 from txl_tf.training.board.gallery import as_it_is
 from txl_tf.training.board.pictures import new_figure
@@ -45,8 +45,8 @@ def worst_text(worst: Worst) -> str:
     if not worst.rows:
         return "No example of dev is predicted wrongly."
     return "\n\n".join(
-        f"**{i}. {heading}**\n\n{as_it_is(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + ' ..')}"
-        for i, (heading, text) in enumerate(worst.rows, 1)
+        f"**{i}. {heading(columns)}**\n\n{as_it_is(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + ' ..')}"
+        for i, (_, columns, text) in enumerate(worst.rows, 1)
     )
 
 

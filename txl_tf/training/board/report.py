@@ -29,8 +29,8 @@ def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
     return "ppl", math.exp(min(loss, 700.0))  # exp would overflow; a diverged run must still report its loss
 
 
-class Window(NamedTuple):
-    """What is measured between two lines of metrics.jsonl.
+class LogWindow(NamedTuple):
+    """The measurements between two lines of metrics.jsonl.
 
     loss, grad_norm: means over the finite steps, NaN (null in JSON) if there was none.
     lr: the learning rate of the last update.
@@ -67,18 +67,19 @@ class Report:
         step_tokens: int | None = None,
     ):
         self.model_dir = model_dir
-        training = families.training_of(config)
+        training = families.task_of(config)
         # Only the loss of a language model is one of bits or words.
-        self.unit = unit if isinstance(training, families.Task) else None
+        self.unit = unit if isinstance(training, families.Pretraining) else None
         self.step = step
         self.config = config
         self.train_steps = config.train.train_steps
         self.step_tokens = step_tokens or config.data.batch_size * config.data.tgt_len
-        self.step_flops = training.operations(config) if training.operations else None
+        self.step_flops = training.operations(config)
         self.peak_tflops = peak_tflops
         self.log = JsonLog(tf.io.gfile.join(model_dir, METRICS_FILE), step)
         self.board = Board(model_dir, step)
         self.charts: Charts = {}
+        self.first_window = True
 
     def write_settings(self, model: keras.Model, leave_out: set[str]) -> None:
         """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
@@ -92,7 +93,7 @@ class Report:
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
-    def training(self, step: int, window: Window, norms: Callable[[], tuple[float, float]]) -> None:
+    def training(self, step: int, window: LogWindow, norms: Callable[[], tuple[float, float]]) -> None:
         """Reports one log window, which ends at a step.
 
         `norms` returns param_norm and update_ratio. The terminal's line does not wait for them, since they are slow to
@@ -110,11 +111,12 @@ class Report:
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
             + ("" if mfu is None else f" | MFU {100 * mfu:.1f} %")
             + "".join(f" | {name.replace('_', ' ')} {value:.4f}" for name, value in penalties.items())
-            + (f" | {duration(left)} left" if step < self.train_steps else "")
+            + (f" | {duration(left)} left" if step < self.train_steps and not self.first_window else "")
             + (f" | {counted(skipped, 'step')} skipped: loss or gradient not finite" if skipped else "")
             + (f" | {counted(overflows, 'overflow')}, loss scale {scaling['loss_scale']:g}" if overflows else ""),
             flush=True,
         )
+        self.first_window = False  # whose time is mostly that of compilation
         param_norm, update_ratio = norms()
         measured = {
             "step": step,
@@ -145,7 +147,7 @@ class Report:
         texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
         print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
         curves = {f"{name}_{split}": value for name, value in self._loss_curves(result["loss"]).items()}
-        curves |= {f"metrics/{name}": value for name, value in measured.items()}
+        curves |= {f"metrics/{name}": value for name, value in (measured | result.get("baselines", {})).items()}
         if "bits_per_byte" in result:
             curves["loss/bits_per_byte"] = result["bits_per_byte"]
         self._lay_out(step, bool(measured), tuple(result.get("loss_by", ())))
@@ -188,10 +190,12 @@ def config_table(config: Config) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text in two units: "3 d 04 h", "4 h 05 min", "6 min 07 s"."""
+    """Seconds as text in at most two units: "3 d 04 h", "4 h 05 min", "6 min 07 s", "8 s"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days} d {hours:02d} h"
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -1,0 +1,43 @@
+"""Labels of rows: their numbers, and what may be wrong with them."""
+
+import numpy as np
+import pytest
+
+from txl_tf.data.examples.batches import class_weights
+from txl_tf.errors import InputError
+from txl_tf.tasks.labels import class_numbers, imbalance, label_names, twins
+from txl_tf.tasks.regression import scores
+from txl_tf.tasks.texts import Row
+
+
+def test_labels_that_differ_by_case_are_told():
+    assert twins(("Good", "bad", "good", "bad day", "badday")) == [
+        f"the labels {pair} differ only by case or spaces, and are 2 classes: if one is meant, correct the file"
+        for pair in ("'Good', 'good'", "'bad day', 'badday'")
+    ]
+    one, other = "12345678901234567890", "12345678901234567891"  # as floats they are equal
+    assert twins(("1", "1.0", "01", "2", one, other, "nan", "inf")) == [
+        "the labels '1', '1.0', '01' are one number, and are 3 classes: if one is meant, correct the file"
+    ]
+
+
+def row(label, where="f, line 1"):
+    return Row("text", "", label, where)
+
+
+def test_labels():
+    assert label_names([row("10"), row("9"), row("10")]) == ("9", "10")
+    assert label_names([row("b"), row("10"), row("a")]) == ("10", "a", "b")
+    ones = [f"{'0' * n}1" for n in range(9, -1, -1)]  # a set of them has another order in each process
+    assert label_names([row(one) for one in ("2", *reversed(ones))]) == (*ones, "2")
+    rows = [row("a"), row("b"), row("a"), row("a")]
+    numbers = class_numbers(rows, ("a", "b", "c"))
+    assert numbers.tolist() == [0, 1, 0, 0]
+    with pytest.raises(InputError, match=r"f, line 7 has the label 'd', which the model does not know: it has a, b, c"):
+        class_numbers([row("d", "f, line 7")], ("a", "b", "c"))
+    assert imbalance(("a", "b"), numbers) == "2 classes: a 75.0%, b 25.0%; the largest is 3.0 times the smallest"
+    np.testing.assert_allclose(class_weights(numbers, 3), [2 / 3, 2, 2 / 3, 2 / 3])
+    assert scores([row("-1.5"), row("3")]).tolist() == [-1.5, 3]
+    for label in ("much", "nan", "inf"):
+        with pytest.raises(InputError, match=r"f, line 1 has the label .*, which is not a finite number"):
+            scores([row(label)])

@@ -1,0 +1,1 @@
+"""Labelled examples with features of fixed shapes, as models read them."""

@@ -1,1 +1,0 @@
-"""Texts whose words have tags: names, parts of speech."""

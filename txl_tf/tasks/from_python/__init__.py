@@ -1,0 +1,1 @@
+"""Examples of tasks made from Python's standard library."""

@@ -1,0 +1,202 @@
+"""Tables whose rows have any number of labels: lists, cells with a separator, columns of 0 and 1, or numbers."""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from txl_tf.counted import counted
+from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.table import Rows, Table, content
+from txl_tf.data.tables.written import written_list
+from txl_tf.errors import InputError
+from txl_tf.tasks.labels import LabelReader, class_numbers, missing_value, name_of, refuse_bad_cell, twins
+from txl_tf.tasks.texts import Row, read_table
+
+OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
+"""Signs that may separate labels if the given separator does not."""
+_BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
+
+
+def read_label_sets(path: str | Table, columns: Columns, labelled: bool = True) -> Rows[Row]:
+    """A table whose rows have any number of labels, as `read_table`.
+
+    A row keeps its labels as a JSON list, in order and without repetitions.
+    """
+    rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
+    if labelled:
+        rows.understood += f", {counted(len(set_names(rows)), 'label')}"
+        rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns))
+        if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
+            rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
+    return rows
+
+
+def _of_one_column(table: Table, columns: Columns, labelled: bool) -> LabelReader:
+    """The reader of the labels in a cell."""
+    column, names = columns.label_column, columns.named_labels
+    if labelled and table.names and column not in table.names and not columns.named("label_column"):
+        _offer_columns(table)
+    bare = labelled and bool(_without_quotes(table, column))
+    lists = [_as_list(values.get(column), columns, bare) for _, values in table.rows] if names and labelled else []
+    # With names, numbers are 0 or 1 for each name, or the numbers of the names: the whole column decides.
+    bits = all(len(one) == len(names) and all(_bit(number) is not None for number in one) for one in lists if one)
+
+    def read(values: dict[str, Any], where: str) -> str:
+        if not labelled:
+            return "[]"
+        refuse_bad_cell(values.get(column), where)
+        found = _as_list(values[column], columns, bare) if column in values else None
+        shown = f"{where} has {json.dumps(values.get(column), default=str)[:40]} in column {column!r}"
+        if found is None:
+            raise InputError(
+                f"{shown}: give its labels as a list of texts, or as one text with {columns.label_separator!r} between "
+                "them"
+            )
+        if names and bits:
+            found = [name for name, number in zip(names, found, strict=False) if _bit(number)]
+        elif names:
+            found = [name_of(number, names, where) for number in found]
+        elif not all(isinstance(label, str) for label in found):
+            raise InputError(
+                f"{shown}: give its labels as a list of texts, or with --label_names=FIRST,SECOND,.. the names of 0, "
+                "1 and so on"
+            )
+        return _kept(found, columns, where)
+
+    return read
+
+
+def _of_columns(table: Table, columns: Columns, labelled: bool) -> LabelReader:
+    """The reader of labels in columns of 0 and 1."""
+    wanted: list[str] = []
+    for part in columns.label_columns.split(","):
+        first, dots, last = part.partition("..")
+        ends = [part] if part in table.names or not dots else [first, last]
+        if missing := [name for name in ends if name not in table.names] if labelled else []:
+            raise InputError(
+                f"{table.header} has no column {missing[0]!r} but {', '.join(map(repr, table.names))}: correct "
+                f"--label_columns={columns.label_columns}"
+            )
+        if labelled:
+            span = [table.names.index(name) for name in ends]
+            if span[0] > span[-1]:
+                raise InputError(f"--label_columns={part}: {last!r} stands before {first!r}, so give {last}..{first}")
+            wanted += table.names[span[0] : span[-1] + 1]
+
+    def read(values: dict[str, Any], where: str) -> str:
+        for name in wanted:
+            refuse_bad_cell(values.get(name), where)
+            if _bit(values.get(name)) is None:
+                raise InputError(
+                    f"{where} has {json.dumps(values.get(name), default=str)[:40]} in column {name!r}, one of "
+                    "--label_columns: each needs 0 or 1"
+                )
+        return _kept([name for name in wanted if _bit(values[name])], columns, where)
+
+    return read
+
+
+def _offer_columns(table: Table) -> None:
+    """Raises InputError if a table without the label's column has columns of only 0 and 1."""
+    bits = [name for name in table.names if all(_bit(values.get(name)) is not None for _, values in table.rows)]
+    if len(bits) > 1:
+        raise InputError(
+            f"{table.header} has no column 'label', and columns of only 0 and 1: give --label_columns={','.join(bits)} "
+            "if each stands for a label, or name the column of labels with --label_column"
+        )
+
+
+def _bit(value: Any) -> int | None:
+    """0 or 1, if a value stands for one of them."""
+    if isinstance(value, str):
+        value = {"true": 1, "false": 0}.get(value.strip().lower(), value)
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return int(value) if isinstance(value, (int, float)) and value in (0, 1) else None
+
+
+def _without_quotes(table: Table, column: str) -> list[str]:
+    """The cells of a column if all are lists in writing whose texts have no quotes, such as [a, b]; otherwise []."""
+    found: list[Any] = [cell for _, values in table.rows if content(cell := values.get(column))]
+    every = all(isinstance(cell, str) and _BARE.fullmatch(cell.strip()) for cell in found)
+    return found if every and any("," in cell for cell in found) else []
+
+
+def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
+    """The labels in a cell: a list, a list in writing, or texts with the separator between them; None: none of these.
+
+    An empty cell has no labels. `bare`: lists in writing have no quotes.
+    """
+    if value is None or value != value:
+        return []
+    if isinstance(value, str) and bare and content(value):
+        return value.strip()[1:-1].split(",")
+    if isinstance(value, str):
+        found = written_list(value)
+        return value.split(columns.between_labels) if found is None else found
+    return value if isinstance(value, list) else None
+
+
+def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
+    """Labels as a row keeps them; InputError if a table as output could not be read again."""
+    found = sorted({label.strip() for label in labels} - {""})
+    if missing := [label for label in found if label.lower() == "nan"]:
+        raise missing_value(missing[0], where)
+    if holding := [label for label in found if columns.between_labels in label]:
+        raise InputError(
+            f"{where} has the label {holding[0]!r}, which holds what separates labels in a cell: give another "
+            f"--label_separator than {columns.label_separator!r}"
+        )
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
+    """A remark on labels that look like several labels with another separator than the given one."""
+    cells = [json.loads(row.label) for row in rows]
+    if any(len(cell) > 1 for cell in cells):
+        return ()
+    labels = [cell[0] for cell in cells if cell]
+    for separator in OTHER_SEPARATORS:
+        joined = {label for label in labels if separator in label}
+        parts = collections.Counter(part.strip() for label in joined | set(labels) for part in label.split(separator))
+        of_joined = {part.strip() for label in joined for part in label.split(separator)}
+        # Labels that recur in other cells, not commas inside of names.
+        if len(joined) > 1 and 2 * sum(parts[part] > 1 for part in of_joined) >= len(of_joined):
+            count = sum(separator in label for label in labels)
+            given = shlex.quote(separator.replace("\n", "\\n").replace("\t", "\\t"))
+            return (
+                f"no cell has {columns.label_separator!r}, {count:,} of {len(rows):,} have {separator!r}: give "
+                f"--label_separator={given} if it separates labels",
+            )
+    return ()
+
+
+def set_names(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The labels that occur in sets of labels, in order."""
+    return tuple(sorted({label for row in rows for label in json.loads(row.label)}))
+
+
+def label_matrix(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
+    """Which labels each row has, uint8 [n, C]; InputError if one is not among `labels`."""
+    owned = [(i, label) for i, row in enumerate(rows) for label in json.loads(row.label)]
+    single = [Row(rows[i].text, "", label, rows[i].where) for i, label in owned]
+    found = np.zeros([len(rows), len(labels)], np.uint8)
+    found[[i for i, _ in owned], class_numbers(single, labels)] = 1
+    return found
+
+
+def frequencies(labels: tuple[str, ...], matrix: np.ndarray) -> str:
+    """How often each label occurs, in one line: the most frequent, and how many labels a text has."""
+    counts = collections.Counter(dict(zip(labels, matrix.sum(axis=0).tolist(), strict=True)))
+    shown = [f"{name} {count / len(matrix):.1%}" for name, count in counts.most_common(6)]
+    more = ", .." if len(labels) > 6 else ""
+    return f"{len(labels)} labels: {', '.join(shown)}{more}; a text has {matrix.sum(axis=1).mean():.2f} of them"

@@ -1,0 +1,111 @@
+"""Schemes of tags: what a tag says of the entity that its word belongs to.
+
+A tag is O, or a letter of `PREFIXES`, a hyphen or underscore, and the kind of entity; or first the kind and then the
+letter; or the letter alone. Such are IOB1, IOB2, IOBES, BILOU and BMEWO.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+PREFIXES = {letter: (letter in "BSUW", letter in "ELSUW") for letter in "BIMELSUW"}
+"""For each letter whether an entity begins at it, and whether it ends there."""
+
+IOB, IO, PLAIN, OLDER = "iob", "io", "plain", ""
+"""How tags name entities: by prefixes; by their kind alone beside O; not at all, so that every word counts as one.
+
+OLDER, in runs of older versions: by prefixes if all are O, or B-, I-, E- or S- with a kind; otherwise not at all."""
+
+_LETTER, _KIND = f"(?P<letter>[{''.join(PREFIXES)}])", "(?P<kind>.+)"
+_FORMS = [re.compile(form, re.DOTALL) for form in (f"{_LETTER}[-_]{_KIND}", f"{_KIND}[-_]{_LETTER}")]
+_ALONE, _OLDER = re.compile(_LETTER), re.compile("O|[BIES]-.+", re.DOTALL)
+_WITHOUT_KIND = "_"
+_NAMES = {"I": "IO", "BI": "IOB", "BEIS": "IOBES", "BILU": "BILOU", "BEMS": "BMES", "BEMW": "BMEWO"}
+
+
+class Meaning(NamedTuple):
+    """The kind that a tag names ("": none), whether an entity always begins there, and whether it always ends there."""
+
+    kind: str
+    starts: bool
+    closes: bool
+
+
+def meanings(labels: Sequence[str], scheme: str) -> list[Meaning]:
+    """The meaning of each tag."""
+    if scheme == OLDER:
+        scheme = IOB if set(labels) != {"O"} and all(map(_OLDER.fullmatch, labels)) else PLAIN
+    parts = (_split(set(labels) - {"O"}) if scheme == IOB else None) or {}
+    found = []
+    for name in labels:
+        if name in parts:
+            letter, kind = parts[name]
+            found.append(Meaning(kind, *PREFIXES[letter]))
+        elif name == "O" and scheme != PLAIN:
+            found.append(Meaning("", False, True))
+        else:
+            found.append(Meaning(name, scheme == PLAIN, False))
+    return found
+
+
+def allowed(labels: Sequence[str], scheme: str) -> np.ndarray:
+    """Whether a tag may follow another, bool [C + 1, C + 1]: by the first, then the next.
+
+    The last row and column stand for the text's beginning and end.
+    An entity goes on only after its own beginning, and stays open until its last word, if its kind has tags for these.
+    """
+    found = [*meanings(labels, scheme), Meaning("", False, True)]
+    begun = {one.kind for one in found if one.starts and not one.closes}
+    ended = {one.kind for one in found if one.closes and not one.starts}
+
+    def may_follow(first: Meaning, then: Meaning) -> bool:
+        is_open, goes_on = bool(first.kind and not first.closes), bool(then.kind and not then.starts)
+        if is_open and goes_on and first.kind == then.kind:
+            return True
+        return not (goes_on and then.kind in begun) and not (is_open and first.kind in ended)
+
+    return np.array([[may_follow(first, then) for then in found] for first in found])
+
+
+def scheme_of(labels: Iterable[str]) -> str | None:
+    """IOB if all tags are O or have a prefix, PLAIN if none is or has; None if only some are or have."""
+    every = set(labels)
+    names = every - {"O"}
+    if _split(names) is not None:
+        return IOB
+    return PLAIN if names == every and set(odd_tags(names)) == names else None
+
+
+def odd_tags(labels: Iterable[str]) -> list[str]:
+    """The tags that are not O and have no prefix with a kind, in order."""
+    return sorted(name for name in set(labels) if name != "O" and not any(form.fullmatch(name) for form in _FORMS))
+
+
+def scheme_name(labels: Iterable[str], rows: Sequence[Sequence[str]], scheme: str) -> str:
+    """The name of a scheme by the letters of its tags and by those of some texts, such as IOB2; or the scheme's own."""
+    parts = (_split(set(labels) - {"O"}) if scheme == IOB else None) or {}
+    letters = {letter for letter, _ in parts.values()}
+    name = next((name for known, name in _NAMES.items() if letters and letters <= set(known)), scheme)
+    if name == "IOB":
+        pairs = [(parts.get(a), parts.get(b)) for row in rows for a, b in itertools.pairwise(("O", *row))]
+        begun_by_i = sum(now is not None and now[0] == "I" and (a is None or a[1] != now[1]) for a, now in pairs)
+        name += (
+            "1" if begun_by_i * 2 > sum(now is not None and (now[0] == "B" or a is None) for a, now in pairs) else "2"
+        )
+    return name
+
+
+def _split(names: Collection[str]) -> dict[str, tuple[str, str]] | None:
+    """The prefix and the kind of each tag but O; None if one has no prefix, or there are only letters but B and I."""
+    for form in _FORMS:
+        found = [(name, form.fullmatch(name) or _ALONE.fullmatch(name)) for name in names]
+        parts = {name: match.groupdict() for name, match in found if match}
+        of_kinds = not names or set(parts) & {"B", "I"} or any("kind" in part for part in parts.values())
+        if len(parts) == len(found) and of_kinds:
+            return {name: (part["letter"], part.get("kind", _WITHOUT_KIND)) for name, part in parts.items()}
+    return None

@@ -1,0 +1,237 @@
+"""Texts and pairs of texts in tables, each with a label: what the tasks that read them share.
+
+A row that cannot be used is a fault, with file and line. One error lists all faults of a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from txl_tf.counted import counted
+from txl_tf.data.tables.columns import COLUMN_NAMES, Columns, near_name
+from txl_tf.data.tables.forms import read_rows
+from txl_tf.data.tables.table import Rows, Table
+from txl_tf.errors import Faults, InputError
+from txl_tf.storage.surrogates import whole
+from txl_tf.tasks.base import Served
+from txl_tf.tasks.labels import LabelReader, one_label, text_in
+from txl_tf.tasks.sequences import SequenceTask
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
+    from txl_tf.data.examples.pairs import Pair
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table: one or two texts ("": there is no second) and a label.
+
+    `where` is its file and line, `cells` the whole row by the names of columns.
+    """
+
+    text: str
+    text_b: str
+    label: str
+    where: str
+    cells: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def line(self) -> int:
+        """The number of its line or row."""
+        return int(self.where.rpartition(" ")[2])
+
+
+def read_table(
+    path: str | Table,
+    columns: Columns,
+    labelled: bool = True,
+    label_reader: Callable[[Table, Columns, bool], LabelReader] = one_label,
+) -> Rows[Row]:
+    """The rows of a file that `read_rows` can read, or of a Table.
+
+    Rows without any content are skipped, and the remarks count them.
+
+    Args:
+        labelled: whether every row must have a label; if not, a missing label is "".
+        label_reader: what reads a label, made for the whole table; by default a label is one class or number.
+
+    Raises:
+        InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If
+            several rows do, it is a FaultsError with all of them.
+    """
+    faults = Faults(path if isinstance(path, str) else path.name)
+    table = read_rows(path, columns, faults, labelled)
+    read_label = label_reader(table, columns, labelled)
+    _require_columns(table, columns, labelled)
+    rows, without_text = Rows[Row](), []
+    for line, values in table.rows:
+        where = table.where(line)
+        with faults.noted(line):
+            text = text_in(values, columns.text_column, where, not columns.skip_empty)
+            if not text.strip():
+                if columns.skip_empty:
+                    without_text.append(line)
+                    continue
+                raise InputError(
+                    f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
+                    "--skip_empty"
+                )
+            second, label = text_in(values, columns.text_b_column, where), read_label(values, where)
+            rows.append(Row(text, second, label, where, values))
+    faults.raise_any(len(rows) + len(without_text))
+    if not rows:
+        raise InputError(f"{table.name} has no rows")
+    rows.table = table
+    found = ((table.empty, "any content"), (without_text, "text"))
+    rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
+    texts = [f"text in {columns.text_column!r}"]
+    texts += [f"second text in {columns.text_b_column!r}"] if columns.text_b_column in table.names else []
+    named = columns.label_columns or columns.label_column
+    labels = [f"label in {named!r}"] if labelled else []
+    rows.understood = f"{', '.join([table.form, *texts, *labels, *table.remarks])}: {counted(len(rows), 'row')}"
+    return rows
+
+
+def _left_out(lines: Sequence[int], what: str) -> str:
+    shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
+    one = len(lines) == 1
+    return f"{counted(len(lines), 'row')} without {what} left out ({'line' if one else 'lines'} {shown})"
+
+
+def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
+    """Raises InputError if the table lacks a column that is needed, or that the user named."""
+    needed = {"text_column": True, "text_b_column": False, "label_column": labelled and not columns.label_columns}
+    for name, always in needed.items():
+        column = getattr(columns, name)
+        if not table.names or column in table.names or not (always or columns.named(name)):
+            continue
+        if columns.no_header:
+            raise InputError(
+                f"{table.header} has {counted(len(table.names), 'column')}: --{name} must be a number "
+                f"from 1 to {len(table.names)}, not {column!r}"
+            )
+        near = near_name(column, table.names)
+        shown = ", ".join(name if len(name) <= 60 else name[:57] + ".." for name in map(repr, table.names[:20]))
+        remedy = f"give --{name}={near!r}" if near else f"name one of them with --{name}"
+        if not near and not columns.named(name) and table.header.rpartition(", ")[2].startswith("line "):
+            remedy += ", or, if this line is not a header, give --no_header and the columns' numbers (--text_column=1)"
+        if {"data", "annotations"} <= set(table.names):
+            remedy = "these are tasks of Label Studio: export them as JSON-MIN, which has a column for each field"
+        other = f" ({', '.join(table.remarks)})" if table.remarks else ""  # such as further sheets
+        raise InputError(f"{table.header} has no column {column!r} but {shown}{other}: {remedy}")
+
+
+def table_examples(
+    rows: Sequence[Row],
+    plan: ExamplePlan,
+    label: np.ndarray | None,
+    labels: tuple[str, ...] = (),
+    remarks: Sequence[str] = (),
+) -> ExampleSet:
+    """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n, ..].
+
+    `meta` says for each whether it was cut; remarks are those of the rows, the given ones, and how many were cut. The
+    plan's settings of data say S, max_segments.
+    """
+    import tensorflow as tf
+
+    from txl_tf.data.examples.layout import cut_longer, encode
+    from txl_tf.data.examples.pairs import pair_examples
+
+    t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
+
+    def encoded(some: Sequence[Row]) -> tuple[Pair, Pair]:
+        texts = encode(plan.vocabulary, tf.constant([row.text for row in some]))
+        second = encode(plan.vocabulary, tf.constant([row.text_b for row in some]))
+        return (texts, second), cut_longer(texts, second, t_len, max_segments)
+
+    layout = {"tgt_len": t_len, "max_segments": max_segments}
+    made = pair_examples(rows, plan, label, encoded, [t_len * max_segments], layout, labels)
+    return dataclasses.replace(made, remarks=(*getattr(rows, "remarks", ()), *remarks, *made.remarks))
+
+
+class TextTask(SequenceTask):
+    """A task of texts and pairs of texts."""
+
+    tables = True
+
+    def rows(self, values: Sequence[Any], columns: Columns) -> list[Row]:
+        """Texts and pairs of texts; InputError if one is something else, or empty."""
+        rows = []
+        for i, text in enumerate(values, 1):
+            pair = (text, "") if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
+            if len(pair) != 2 or not all(isinstance(side, str) for side in pair) or not pair[0].strip():
+                raise InputError(f"text {i} must be a text or a pair of texts, and not empty; it is {str(text)[:40]!r}")
+            rows.append(Row(whole(pair[0]), whole(pair[1]), "", f"text {i}"))
+        return rows
+
+    def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
+        return (columns.text_column,)
+
+    def group(self, item: Row) -> Hashable:
+        return item.text, item.text_b
+
+    def source(self, rows: Sequence[Row], number: int, columns: Columns) -> dict[str, Any]:
+        row = rows[number]
+        place = row.where.rpartition(", ")[2]  # "row 7", or the name of a file in a folder
+        line, texts = place.rpartition(" ")[2], {"text": row.text} | ({"text_b": row.text_b} if row.text_b else {})
+        own = {getattr(columns, name) for name in COLUMN_NAMES}
+        cells = {name: value for name, value in row.cells.items() if name not in own}
+        return {"row": int(line) if line.isdecimal() else place, "cells": cells} | texts
+
+    def signature_inputs(self, items: Sequence[Row]) -> dict[str, Any]:
+        return super().signature_inputs(items) | {"second": [item.text_b for item in items]}
+
+    def levels(self, rows: Sequence[Row], count: int) -> list[Hashable]:
+        """The labels. If they are numbers, nearly all different, each `count` neighbours by size are one class."""
+        labels = [row.label for row in rows]
+        if len(set(labels)) <= len(rows) / 2:
+            return list(labels)
+        try:
+            ascending = sorted(range(len(rows)), key=lambda i: float(labels[i]))
+        except ValueError:  # many classes, and not numbers
+            return list(labels)
+        levels: list[Hashable] = [0] * len(rows)
+        for place, i in enumerate(ascending):
+            levels[i] = place // count
+        return levels
+
+    def facts(self, served: Served) -> dict[str, Any]:
+        return {"long": " " + served.filled("long_texts").rstrip() if served.config.max_segments > 1 else ""}
+
+
+INPUTS = '["A text.", ("The first of a pair.", "The second.")]'
+"""Texts for `Predictor.predict`, in Python."""
+
+
+def text_specs() -> dict[str, tf.TensorSpec]:
+    """The arguments of a signature for texts and pairs of texts."""
+    import tensorflow as tf
+
+    texts = tf.TensorSpec([None], tf.string)
+    return {"texts": texts, "second": texts}
+
+
+def served_texts(served: Served, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The predictions for texts [B] and the second text of each pair, "" where there is none."""
+    import tensorflow as tf
+
+    from txl_tf.data.examples.layout import lay_out
+
+    texts = checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
+    data = served.config.data
+    return served.outputs(*lay_out(served.vocabulary, texts, second, data.tgt_len, data.max_segments))
+
+
+def checked(given: tf.Tensor, size: tf.Tensor, other: tf.Tensor, remedy: str) -> tf.Tensor:
+    """`given`, with an error at run time unless two sizes are equal."""
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.debugging.assert_equal(size, other, remedy)]):
+        return tf.identity(given)
