@@ -1,7 +1,10 @@
-r"""Measures how fast the matrix products of a training step can be on a CPU, each by itself, beside the whole step.
+r"""Measures how fast the matrix products of a step can be on a CPU, each by itself, beside the whole step.
 
     python evidence/bench/products.py train.py --size=narrow
     python evidence/bench/products.py train_xlnet.py --work=ours_bfloat16
+    python evidence/bench/products.py inference.py --size=narrow
+
+A step is one of training or, with inference.py, of evaluation.
 
 It compiles the benchmark's step with XLA, finds the products in the optimized program, and times each of them alone,
 with its shapes and layouts. Rounds of the step and of the products alternate. The JSON line has the milliseconds of a
@@ -80,6 +83,17 @@ def ints(text):
     return tuple(map(int, filter(None, text.split(","))))
 
 
+def steps_of(benchmark):
+    """The task of a benchmark, and the steps of its rounds."""
+    if benchmark != "inference.py":
+        return "train", training.STEPS_PER_ROUND
+    from beside import inference_model
+
+    from txl_tf.ops import scores
+
+    return "evaluate", inference_model.SEGMENTS // scores.segments_at_once(inference_model.T)
+
+
 def square(product):
     """The product of two square matrices with a Product's dtypes."""
     x, y = (Operand(operand.dtype, (SIDE, SIDE), (0, 1)) for operand in (product.x, product.y))
@@ -129,12 +143,13 @@ def timed(run, repeats):
 def main():
     """Prints the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", choices=("train.py", "train_xlnet.py"))
+    parser.add_argument("benchmark", choices=("train.py", "train_xlnet.py", "inference.py"))
     parser.add_argument("--work", default="ours", choices=("ours", "ours_bfloat16"))
     parser.add_argument("--size", default="base", help="as for the benchmark")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    command = [sys.executable, HERE / args.benchmark, f"--work={args.work}", "--task=train", f"--size={args.size}"]
+    task, steps = steps_of(args.benchmark)
+    command = [sys.executable, HERE / args.benchmark, f"--work={args.work}", f"--task={task}", f"--size={args.size}"]
     taken = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
@@ -148,7 +163,7 @@ def main():
             flops = sum(count * product.flops() for product, count in found.items())
             for _ in range(args.rounds):
                 print(file=step.stdin, flush=True)
-                taken["step"].append(side_by_side.ask(step, "the step failed")["seconds"] / training.STEPS_PER_ROUND)
+                taken["step"].append(side_by_side.ask(step, "the step failed")["seconds"] / steps)
                 alone = [count * timed(runners[product], max(3, count)) for product, count in found.items()]
                 taken["products"].append(sum(alone))
                 taken["peak"].append(timed(peak, 10) * flops / (2 * SIDE**3))

@@ -65,7 +65,7 @@ def _workbook(source: Source) -> Table:
 
 
 def _lines(source: Source) -> Table:
-    lines = conll.LINE_END.split(source.text)
+    lines = conll.lines_of(source.text)
     rows: list[tuple[int, dict[str, Any]]] = [(i, {"text": line}) for i, line in enumerate(lines, 1) if line.strip()]
     if source.tags:
         conll.refuse_joined(source.path, [(i, row["text"].split()) for i, row in rows[: conll.SOME]], source.tags)
