@@ -86,6 +86,38 @@ def test_flags_name_the_columns_by_number_or_name(tmp_path):
     assert words(read(tmp_path, "token\ttag\nOslo\tB-LOC\n\nist\tO\n")) == [["Oslo"], ["ist"]]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("B-PER\tAnna\nO\tist\n", "column 1 has tags such as 'B-PER', not words: .*--text_column=2 --label_column=1"),
+        ("Anna B-PER 0.99\nist O .5\n", "column 3 has '0.99', not a tag: .*--label_column=2"),
+        ("Anna 0.99\nist 0.98\n", "column 2 has '0.99', not a tag: name the column of the tags, with --label_column"),
+        ("a/b 0 0 Anna NNP -\na/b 0 1 ist VBZ -\n\na/b 1 0 Oslo NNP -\n", "column 1 has 'a/b' for all words of"),
+        ("Anna;B-PER\nist;O\n\nOslo;B-LOC\n", "line 1 has 'Anna;B-PER', a word and its tag in one"),
+    ],
+)
+def test_columns_of_something_else_are_not_read(tmp_path, content, said):
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, content)
+
+
+def test_other_columns_of_tags_are_said(tmp_path):
+    texts = read(tmp_path, "Anna B-PER _\nist O NoSpace\n")
+    assert "tags such as B-PER in 2, too, which --label_column=2 reads" in texts.understood
+    assert tags(read(tmp_path, "I-95 O\nI-95 O\n")) == [["O", "O"]]
+
+
+def test_names_of_other_tags_are_a_header(tmp_path):
+    assert tags(read(tmp_path, "Token POS\nAnna NNP\nist VBZ\n")) == [["NNP", "VBZ"]]
+    assert tags(read(tmp_path, "token\tner_tag\nAnna\tB-PER\n\nist\tO\n", "a.tsv")) == [["B-PER"], ["O"]]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_broken_json_is_not_conll(tmp_path, labelled):
+    with pytest.raises(InputError, match="line 1 is not JSON"):
+        read(tmp_path, "('Anna ist', {'entities': [(0, 4, 'PER')]})\n", "a.jsonl", labelled, TAGS)
+
+
 def test_scores_of_games_are_words(tmp_path):
     assert words(read(tmp_path, "won O\n2-1 O\nin B-LOC\n")) == [["won", "2-1", "in"]]
 

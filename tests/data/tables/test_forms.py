@@ -105,6 +105,7 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
         ("a.xls", b"\xd0\xcf\x11\xe0..", r"a\.xls is an old workbook: save it .* \.xlsx"),
         ("a.ods", b"PK\x03\x04..mimetypeapplication/vnd.oasis.opendocument.spreadsheet", "OpenDocument"),
         ("a.csv", b"PK\x03\x04..a.csv", r"a\.csv is a zip archive"),
+        ("a.ann", b"T1\tPER 0 4\tAnna\n", r"a\.ann is a file of brat's annotations: give the text with its spans"),
         ("a.doc", b"text", r"a\.doc: give a table whose name ends in"),
     ],
 )

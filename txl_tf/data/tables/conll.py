@@ -21,12 +21,16 @@ FORM, LINE = "CoNLL", "line"
 """The name of the form, and the column with the numbers of the words' lines."""
 
 WORDS = ("tokens", "words", "token", "word")
-TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label")
+TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label", "ner_tag")
 SENTENCES = ("sentence_id", "sentence #", "sentence id", "sent_id", "sentence")
 """The names of columns that are found without flags."""
 
+_OF_WORDS = {*TAGS, "pos", "upos", "xpos", "pos_tag", "ne", "chunk"}
+"""The names that the first line of a file may have beside one of WORDS."""
+
 _LINE_END = re.compile("\r*\n|\r")
 _START = "-DOCSTART-"
+_ENTITY, _FRACTION = re.compile(r"O|[BIESLUMW][-_].+"), re.compile(r"\d*\.\d+")
 _SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
 _CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
 _SINGLE_WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\u3040-\u30ff\u3400-\u9fff]{1,20}")
@@ -113,8 +117,10 @@ def read_conll(source: Source) -> Table:
             raise InputError(f"{path} has {counted(width, 'column')}, so there is no --{name}={number}")
     if labelled and word == tag and width > 1:
         raise InputError(f"{path}: column {word} has the words and the tags: give --text_column and --label_column")
+    others = _other_tags(path, lines, columns, (word, tag)) if labelled and width > 1 else []
     rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), source.faults))
     remarks = [f"word in column {word}" + (f", tag in {tag}" if labelled else "")]
+    remarks += [f"tags such as B-PER in {others[0]}, too, which --label_column={others[0]} reads"] if others else []
     remarks += [f"{counted(len(comments), 'comment')} left out"] if comments else []
     remarks += [f"{counted(len(several), 'line')} of several words left out"] if several else []
     return Table([str(n) for n in (word, tag)], rows, [], path, name=path, unit="line", form=FORM,
@@ -127,7 +133,7 @@ def refuse_joined(path: str, lines: Sequence[Line], tags: Collection[str] = ()) 
     `tags` are those that are known; (): any.
     """
     cells = [cell for _, cells in lines for cell in cells]
-    for separator in "|/_#":
+    for separator in "|/_#;,":
         parts = [cell.rpartition(separator) for cell in cells]
         if parts and all(word and tag and (not tags or tag in tags) for word, _, tag in parts):
             raise InputError(
@@ -146,13 +152,48 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
+def _other_tags(path: str, lines: list[Line], columns: Columns, used: tuple[int, int]) -> list[int]:
+    """The columns that have tags of entities, if the column of the tags, which nobody named, has none.
+
+    `used` are the columns of words and tags. InputError if what is read as words or tags is certainly something else.
+    """
+    word, tag = used
+    rows = [line for line in lines if line[1]][:SOME]
+    first, width = rows[0][1], len(rows[0][1])
+    cells = [[row[i] for _, row in rows if len(row) == width] for i in range(width)]
+    found = [i + 1 for i, own in enumerate(cells) if set(own) != {"O"} and all(map(_ENTITY.fullmatch, own))]
+    right = all(map(_ENTITY.fullmatch, cells[tag - 1]))
+    begin, own_words = f"{path}, line {rows[0][0]}: column", columns.named("text_column")
+    if word in found and not right and not own_words:
+        flags = f"--text_column={tag if width == 2 else word + 1} --label_column={word}"
+        raise InputError(f"{begin} {word} has tags such as {first[word - 1]!r}, not words: give the numbers of the "
+                         f"columns to read, such as {flags}")  # fmt: skip
+    if word == 1 and width > 3 and not own_words and _is_the_same_in_texts(lines):
+        raise InputError(
+            f"{begin} 1 has {first[0]!r} for all words of the text: give the numbers of the columns to read with "
+            "--text_column and --label_column"
+        )
+    if right or columns.named("label_column"):
+        return []
+    if all(map(_FRACTION.fullmatch, cells[tag - 1])):
+        remedy = f"such as --label_column={found[0]}" if found else "with --label_column"
+        raise InputError(f"{begin} {tag} has {first[tag - 1]!r}, not a tag: name the column of the tags, {remedy}")
+    return found
+
+
+def _is_the_same_in_texts(lines: list[Line]) -> bool:
+    """Whether the first cell is the same for all words of each text, as the names of documents are."""
+    pairs = [(a[0], b[0]) for (_, a), (_, b) in itertools.pairwise(lines) if a and b]
+    return bool(pairs) and all(a == b for a, b in pairs)
+
+
 def _names(marked: list[Line], first: Line) -> tuple[list[str], bool]:
     """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them."""
     for _, cells in marked:
         if (said := " ".join(cells)).startswith("# global.columns = "):
             return said.split()[3:], False
     own = [cell.casefold() for cell in first[1]]
-    if set(own) & set(WORDS) and set(own) & set(TAGS):
+    if set(own) & set(WORDS) and set(own) & _OF_WORDS:
         return first[1], True
     return (_CONLL_U if len(own) == len(_CONLL_U) else []), False
 

@@ -13,6 +13,7 @@ import gc
 import gzip
 import io
 import lzma
+import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -102,7 +103,8 @@ NOT_TEXT = (
 _PK, _SHEET = (b"PK\x03\x04",), "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
 
-_NAMED = ("tsv", "tab", "csv")
+_JSON = ("json", "jsonl", "ndjson")
+_NAMED = ("tsv", "tab", "csv", *_JSON)
 
 TABLES = (
     Form("a workbook", _PK, b"xl/", ("xlsx",), reads=_workbook, help="rows of a sheet; row 1 has the columns' names"),
@@ -115,16 +117,22 @@ TABLES = (
     Form("Arrow", arrow.ARROW, ends=("arrow", "feather"), reads=arrow.read_arrow, help="the same; also Feather"),
     Form(
         "JSON",
-        ends=("json", "jsonl", "ndjson"),
+        ends=_JSON,
         looks=lambda source: is_json(source.text),
         reads=read_json,
         of_text=True,
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
+        "a file of brat's annotations",
+        looks=lambda source: re.match(r"T\d+\t\S+ \d+ \d+[\t;]", source.text) is not None,
+        of_text=True,
+        remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
+    ),
+    Form(
         conll.FORM,
         ends=conll.ENDS,
-        looks=conll.is_conll,
+        looks=lambda source: source.end not in _JSON and conll.is_conll(source),
         reads=conll.read_conll,
         of_text=True,
         help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "
