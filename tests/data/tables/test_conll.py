@@ -104,6 +104,8 @@ def test_columns_of_something_else_are_not_read(tmp_path, content, said):
 def test_other_columns_of_tags_are_said(tmp_path):
     texts = read(tmp_path, "Anna B-PER _\nist O NoSpace\n")
     assert "tags such as B-PER in 2, too, which --label_column=2 reads" in texts.understood
+    with pytest.raises(InputError, match="has no texts"):
+        read(tmp_path, "word tag\n")
     assert tags(read(tmp_path, "I-95 O\nI-95 O\n")) == [["O", "O"]]
 
 

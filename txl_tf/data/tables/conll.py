@@ -117,7 +117,7 @@ def read_conll(source: Source) -> Table:
             raise InputError(f"{path} has {counted(width, 'column')}, so there is no --{name}={number}")
     if labelled and word == tag and width > 1:
         raise InputError(f"{path}: column {word} has the words and the tags: give --text_column and --label_column")
-    others = _other_tags(path, lines, columns, (word, tag)) if labelled and width > 1 else []
+    others = _other_tags(path, lines, width, columns, (word, tag)) if labelled and width > 1 else []
     rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), source.faults))
     remarks = [f"word in column {word}" + (f", tag in {tag}" if labelled else "")]
     remarks += [f"tags such as B-PER in {others[0]}, too, which --label_column={others[0]} reads"] if others else []
@@ -152,15 +152,16 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
-def _other_tags(path: str, lines: list[Line], columns: Columns, used: tuple[int, int]) -> list[int]:
+def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used: tuple[int, int]) -> list[int]:
     """The columns that have tags of entities, if the column of the tags, which nobody named, has none.
 
-    `used` are the columns of words and tags. InputError if what is read as words or tags is certainly something else.
+    `width` is the number of columns, `used` are those of words and tags. InputError if what is read as words or tags is certainly something else.
     """
     word, tag = used
-    rows = [line for line in lines if line[1]][:SOME]
-    first, width = rows[0][1], len(rows[0][1])
-    cells = [[row[i] for _, row in rows if len(row) == width] for i in range(width)]
+    rows = [line for line in lines if len(line[1]) == width][:SOME]
+    if not rows:
+        return []
+    first, cells = rows[0][1], [[row[i] for _, row in rows] for i in range(width)]
     found = [i + 1 for i, own in enumerate(cells) if set(own) != {"O"} and all(map(_ENTITY.fullmatch, own))]
     right = all(map(_ENTITY.fullmatch, cells[tag - 1]))
     begin, own_words = f"{path}, line {rows[0][0]}: column", columns.named("text_column")
