@@ -91,6 +91,15 @@ def test_rows_of_words_say_where_texts_begin(tmp_path):
         read(tmp_path, "word,tag\nAnna,B-PER\n", "a.csv", sentence_column="Satz")
 
 
+def test_sentences_that_come_again(tmp_path):
+    head, rows = "doc_id,sent_id,word,tag\n", ["a,1,Anna,B-PER", "a,1,Berg,I-PER", ",1,works,O", "b,1,Oslo,B-LOC"]
+    check(read(tmp_path, head + "\n".join(rows), "a.csv"))  # each document counts its sentences
+    texts = read(tmp_path, head + "\n".join([*rows, "a,1,is,O"]), "a.csv")
+    assert len(texts) == 3 and "1 text whose sentence was there before" in texts.remarks[0]
+    texts = read(tmp_path, ",word,tag\n0,Anna,B-PER\n1,works,O\n,,\n2,Oslo,B-LOC\n", "a.csv")
+    assert [text.words for text in texts] == [["Anna", "works"], ["Oslo"]]  # the column without a name counts rows
+
+
 TEXTS = ["Anna Berg works", "Oslo"]
 SPANS = [[[0, 9, "PER"]], [[0, 4, "LOC"]]]
 
@@ -155,6 +164,9 @@ def test_forms_of_annotation_programs(tmp_path):
     texts = read(tmp_path, prodigy)
     check(texts)
     assert "2 rows left out, which nobody accepted" in texts.understood
+    (tmp_path / "studio.json").write_text(json.dumps(studio[2:]))
+    with pytest.raises(InputError, match="no texts to learn from: 1 text left out, which nobody accepted or annotated"):
+        read_tagged(str(tmp_path / "studio.json"), Columns())
     assert len(read(tmp_path, [{"text": "a b", "tokens": [], "spans": [], "answer": "accept"}])) == 1
 
 
@@ -197,6 +209,14 @@ def test_one_odd_tag_is_refused_with_its_line(tmp_path):
     with pytest.raises(InputError, match=r"line 1: the tag 'PER'.*--scheme=io"):
         read(tmp_path, conll("PER", "O", "LOC"), "a.conll")
     assert read(tmp_path, conll("PER", "O", "LOC"), "a.conll", scheme="io").understood.endswith("3 tags (io)")
+
+
+def test_numbers_and_small_letters_are_said(tmp_path):
+    (said,) = read(tmp_path, conll("1", "0", "2"), "a.conll").remarks
+    assert "the tags are numbers: if they stand for names, give --label_names" in said
+    with pytest.raises(InputError, match=r"line 1: the tag 'b-per' has small letters.*--scheme=plain"):
+        read(tmp_path, conll("b-per", "o", "i-per"), "a.conll")
+    assert len(read(tmp_path, conll("b-per", "o"), "a.conll", scheme="plain")) == 1
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,8 @@ def _cells(line: str) -> list[str]:
 def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used: tuple[int, int]) -> list[int]:
     """The columns that have tags of entities, if the column of the tags, which nobody named, has none.
 
-    `width` is the number of columns, `used` are those of words and tags. InputError if what is read as words or tags is certainly something else.
+    `width` is the number of columns, `used` are those of words and tags. InputError if what is read as words or
+    tags is certainly something else.
     """
     word, tag = used
     rows = [line for line in lines if len(line[1]) == width][:SOME]

@@ -24,6 +24,8 @@ from txl_tf.tasks.tagging import schemes
 from txl_tf.tasks.tagging.spans import LISTS, spans_in, tags_of
 from txl_tf.tasks.tagging.words import word_places
 
+DOCUMENTS = ("doc_id", "document_id", "doc", "document")
+"""The columns of documents, in each of which sentences may be counted anew."""
 _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 
 
@@ -74,6 +76,8 @@ def read_tagged(
             if text := reader.text_of(values, table.where(line)):
                 texts.append(text)
     faults.raise_any(sum(len(text.places) for text in texts) if table.form == FORM else len(texts))
+    if not texts and (left_out := reader.remarks()):
+        raise InputError(f"{table.name} has no texts to learn from: {left_out[0]}")
     if not texts:
         raise InputError(f"{table.name} has no texts: give a file in CoNLL's format, or JSON lines (.jsonl)")
     texts.columns = dataclasses.replace(columns, scheme=reader.scheme()) if labelled and not tags else columns
@@ -143,7 +147,7 @@ class _Reader:
         self._runs = not labelled and columns.scheme == schemes.OLDER
         self.first: dict[str, str] = {}
         self.about: list[str] = []
-        self._widened = self._skipped = 0
+        self._widened = self._skipped = self._again = 0
         if table.form == FORM:
             self._words, self._tags = table.names or ("", "")
         else:
@@ -157,7 +161,14 @@ class _Reader:
         """Notes on spans and texts that were not read as they are."""
         widened = f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag"
         skipped = f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated"
-        return tuple(note for count, note in ((self._widened, widened), (self._skipped, skipped)) if count)
+        again = (
+            f"{counted(self._again, 'text')} whose sentence was there before, with others between: bring its rows "
+            "together if it is the same text"
+        )
+        numbers = self._labelled and self.first and all(tag.isdecimal() for tag in self.first)
+        of_numbers = "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order"
+        notes = (self._widened, widened), (self._skipped, skipped), (self._again, again), (numbers, of_numbers)
+        return tuple(note for holds, note in notes if holds)
 
     def scheme(self) -> str:
         """The scheme of the tags: the given one, or the one found; InputError if only some name entities."""
@@ -165,6 +176,12 @@ class _Reader:
         if given in (schemes.IO, schemes.PLAIN):
             return given
         found = schemes.scheme_of(self.first)
+        if found == schemes.PLAIN and not given and schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB:
+            tag, where = next(iter(self.first.items()))
+            raise InputError(
+                f"{where}: the tag {tag!r} has small letters, and O, B-KIND and I-KIND name entities: write it so, or "
+                "give --scheme=plain, which counts words"
+            )
         if found == schemes.IOB or (found and not given):
             return given or found
         odd = schemes.odd_tags(self.first) or sorted(self.first)
@@ -275,15 +292,25 @@ class _Reader:
 
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
+        document = next((name for name in (near_name(one, self._table.names) for one in DOCUMENTS) if name), "")
+        seen: set[str | None] = set()
+        inside = None
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
         text: dict[str, list[Any]] = collections.defaultdict(list)
         before, last = None, 0
         for line, values in [*self._table.rows, (0, {})]:
-            now = values.get(sentence)
+            now = values.get(sentence) if sentence else None
+            if document and content(values.get(document)):
+                inside = values[document]
+            if content(now):
+                now = str((inside, now))
             starts = (content(now) and now != before) or not ends.isdisjoint(range(last + 1, line))
             if text and (starts or not line):
                 yield text[LINE][0], dict(text)
                 text = collections.defaultdict(list)
+            if starts and line:
+                self._again += now in seen
+                seen.add(now)
             before, last = now if content(now) else before, line
             for name in names:
                 value = values.get(name)
