@@ -293,7 +293,7 @@ class _Reader:
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
         document = next((name for name in (near_name(one, self._table.names) for one in DOCUMENTS) if name), "")
-        seen: set[str | None] = set()
+        seen: set[str] = set()
         inside = None
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
         text: dict[str, list[Any]] = collections.defaultdict(list)
@@ -303,14 +303,14 @@ class _Reader:
             if document and content(values.get(document)):
                 inside = values[document]
             if content(now):
-                now = str((inside, now))
+                now = inside, now
             starts = (content(now) and now != before) or not ends.isdisjoint(range(last + 1, line))
             if text and (starts or not line):
                 yield text[LINE][0], dict(text)
                 text = collections.defaultdict(list)
-            if starts and line:
-                self._again += now in seen
-                seen.add(now)
+            if content(now) and starts:
+                self._again += str(now) in seen
+                seen.add(str(now))
             before, last = now if content(now) else before, line
             for name in names:
                 value = values.get(name)
