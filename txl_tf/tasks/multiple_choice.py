@@ -18,6 +18,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Rows, Table
+from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.metrics import labelling
 from txl_tf.metrics.panels import FIRST, SECOND, Panel, Reliability, decoded
@@ -100,11 +101,14 @@ def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion
         if not isinstance(value.get(name), str):
             raise InputError(f"{where} has no text {name!r}: correct it")
     options = value.get("options")
+    options = options if (own := written_list(options)) is None else own
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
         raise InputError(f"{where} has no list of two or more texts as 'options': correct it")
     given = answer = value.get("answer")
     if isinstance(answer, str) and len(answer) == 1 and answer in string.ascii_uppercase:
         answer = string.ascii_uppercase.index(answer)
+    elif isinstance(answer, str) and answer.isascii() and answer.isdecimal():
+        answer = int(answer)
     if answer is None and not answered:
         answer = -1
     elif type(answer) is not int or not 0 <= answer < len(options):

@@ -117,6 +117,13 @@ def test_race_folders_and_lines_are_one(tmp_path):
         assert vars(one) | {"where": ""} == vars(other) | {"where": ""}
 
 
+def test_questions_in_a_table_have_options_in_a_cell(tmp_path):
+    (tmp_path / "a.csv").write_text("article,question,options,answer\nIt rains.,It is,\"['wet', 'dry']\",1\n")
+    assert read_race(str(tmp_path / "a.csv"))[0] == RaceQuestion(
+        "It rains.", "It is", ("wet", "dry"), 1, f"{tmp_path}/a.csv, line 2"
+    )
+
+
 def test_a_race_folder_may_have_names_with_other_digits(tmp_path):
     """Python calls ² a digit, and makes no number of it."""
     value = {"article": ARTICLE, "questions": ["Who"], "options": [["one", "two"]], "answers": ["A"]}

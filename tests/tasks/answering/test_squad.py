@@ -212,8 +212,24 @@ def test_a_missing_answer_in_a_frame_is_none(first):
     assert [question.impossible for question in found] == [False, True]
 
 
-def test_truth_values_of_a_csv_are_texts(tmp_path):
-    rows = [f"1,Where?,{TEXT},Norway,13,False", f"2,When?,{TEXT},,,True"]
+def test_a_place_without_an_answer_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text(f"question,context,answer_text,answer_start\nWhere?,{TEXT},Norway,13\n")
+    with pytest.raises(InputError, match="line 2 has answer_start, but no column 'answer'"):
+        read_squad(str(tmp_path / "a.csv"))
+    (tmp_path / "a.csv").write_text(f"question,context,answer,answer_start\nWhere?,{TEXT},Norway,\n")
+    assert read_squad(str(tmp_path / "a.csv")).questions[0].answers == (Answer("Norway", None),)
+
+
+def test_arrays_inside_of_answers():
+    """As pandas reads them from Parquet."""
+    answers = {"text": np.array(["Norway"], object), "answer_start": np.array([13])}
+    frame = pandas.DataFrame({"question": ["Where?"], "context": [TEXT], "answers": [answers]})
+    assert read_squad(table_of(frame)).questions[0].answers == (Answer("Norway", 13),)
+
+
+@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("1", "0"), ("1.0", "0.0")])
+def test_truth_values_of_a_csv_are_texts(tmp_path, yes, no):
+    rows = [f"1,Where?,{TEXT},Norway,13,{no}", f"2,When?,{TEXT},,,{yes}"]
     (tmp_path / "a.csv").write_text("\n".join(["id,question,context,answer,answer_start,is_impossible", *rows]))
     first, second = read_squad(str(tmp_path / "a.csv")).questions
     assert (first.answers, first.impossible) == ((Answer("Norway", 13),), False)

@@ -136,9 +136,11 @@ def _is_column(value: Any) -> bool:
 
 
 def _native(value: Any) -> Any:
-    """A NumPy number as a Python number; arrays, Series, tuples and sets as lists."""
+    """A NumPy number as a Python number; arrays, Series, tuples and sets as lists; also inside of lists and dicts."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    if isinstance(value, tuple):
-        return list(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+        value = sorted(value, key=str)
+    if isinstance(value, (list, tuple)):
+        return [one if type(one) is str else _native(one) for one in value]
+    return {name: _native(one) for name, one in value.items()} if isinstance(value, dict) else value

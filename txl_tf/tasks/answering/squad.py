@@ -120,6 +120,7 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
     return paragraphs
 
 
+_TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _PARAGRAPH: Fields = {"context": str, "qas": list}
 
 
@@ -171,7 +172,7 @@ class _SquadParser:
         """One question of a flat list, with a paragraph of its own."""
         self.record(record, place, {"context": str, "question": str})
         known = dict(record)
-        written = {"true": True, "false": False}.get(str(record.get("is_impossible")).lower())
+        written = _TRUTH.get(str(record.get("is_impossible")).strip().lower())
         known |= {} if written is None else {"is_impossible": written}  # a CSV's truth values are texts
         answers = record.get("answers")
         if isinstance(text := answers, str):
@@ -195,6 +196,8 @@ class _SquadParser:
 
     def _of_cells(self, record: dict[str, Any], place: str) -> list[dict[str, Any]]:
         """The answers in the columns answer and answer_start of a table; -1 for a start that is not known."""
+        if "answer" not in record and self._labelled:
+            raise self._error(f"{place} has answer_start, but no column 'answer'")
         text, start = record.get("answer", ""), record.get("answer_start", -1)
         if isinstance(text, dict):
             return [text]
@@ -203,7 +206,7 @@ class _SquadParser:
         if not str(text).strip():
             return []
         try:
-            return [{"text": str(text), "answer_start": int(float(start))}]
+            return [{"text": str(text), "answer_start": int(float(-1 if start == "" else start))}]
         except (TypeError, ValueError, OverflowError):
             raise self._error(f"{place}.answer_start is {start!r}, not a number") from None
 
