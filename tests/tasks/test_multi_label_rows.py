@@ -95,6 +95,9 @@ def test_numbers_have_names(tmp_path, cell):
     assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.csv"), names)] == SETS
     with pytest.raises(InputError, match=r"--label_names=FIRST,SECOND"):
         read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+    (tmp_path / "b.csv").write_text('text,label\nt,"[0, 0, 1]"\nu,\nv,"[1, 0, 1]"\n')
+    with pytest.raises(InputError, match=r"--label_names=FIRST,SECOND"):
+        read_label_sets(str(tmp_path / "b.csv"), Columns())
     (tmp_path / "a.jsonl").write_text('{"text": "t", "label": [3]}\n')
     with pytest.raises(InputError, match="label '3', but --label_names has the names of 0 to 2"):
         read_label_sets(str(tmp_path / "a.jsonl"), names)
@@ -130,6 +133,18 @@ def test_another_separator_is_said(tmp_path):
     (said,) = remarks(["a\nb", "b\na", "a"])
     assert said.endswith(r"give --label_separator='\n' if it separates labels")  # as a shell needs it
     assert not remarks(["a\nb", "b\na", "a"], label_separator=r"\n")
+
+
+def test_rows_with_another_separator_and_rows_for_each_label_are_said(tmp_path):
+    def remarks(*rows):
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t, "label": one}) + "\n" for t, one in rows))
+        return read_label_sets(str(tmp_path / "a.jsonl"), Columns()).remarks
+
+    (said,) = remarks(("t", "a, b"), ("u", "b|c"), ("v", "a, c"))
+    assert said.startswith("2 of 3 rows have ',' between labels of other rows: give all rows one separator")
+    assert not remarks(("t", "Doe, Jane"), ("u", "Roe, Max|Doe, Jane"), ("v", "Roe, Max"))
+    (said,) = remarks(("t", "a"), ("t", "b"), ("u", "b"), ("u", "b"))
+    assert said.startswith("1 text in several rows, with another label in each: give each text one row")
 
 
 def test_a_label_with_the_separator_is_refused(tmp_path):
@@ -171,6 +186,7 @@ def test_every_usual_separator_is_said(tmp_path, separator, given):
         (["[a]", "[b]"], [["[a]"], ["[b]"]]),
         (["[a, b]", "c"], [["[a, b]"], ["c"]]),
         (["array(['a', 'b'], dtype=object)", "frozenset({'c'})"], [["a", "b"], ["c"]]),
+        (["Index(['a', 'b'], dtype='object', name='n')", "deque(['c'])"], [["a", "b"], ["c"]]),
     ],
 )
 def test_lists_without_quotes_are_read_and_said(tmp_path, cells, found):

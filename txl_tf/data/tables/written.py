@@ -13,10 +13,12 @@ from txl_tf.data.tables.table import Table, content
 
 _NUMPY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*"|\d+\.?\d*)(?:\s+|(?=\])))*\]""")
 """An array as NumPy prints it, without commas, which Python would read as one joined text."""
-_BEGINS = ("[", "(", "{", "set(", "frozenset(", "array(")
+_NAMES = ("array", "frozenset", "Index", "deque", "dict_keys", "tensor")
+"""The names that programs of Python write before lists and sets."""
+_BEGINS = ("[", "(", "{", "set(", *(f"{name}(" for name in _NAMES))
 _ITEM = re.compile(r"""'[^']*'|"[^"]*"|\d+\.?\d*""")
-_MADE = re.compile(r"(?:array|frozenset)\(([\[{].*?[]}])(?:,\s*dtype=['<>|\w]+)?\)", re.DOTALL)
-"""An array of NumPy or a set as programs of Python write it."""
+_MADE = re.compile(rf"(?:{'|'.join(_NAMES)})\(([\[{{].*?[]}}])(?:,\s*\w+=['<>|.\w]+)*\)", re.DOTALL)
+"""An array or a set as programs of Python write it, such as Index(['a'], dtype='object')."""
 
 
 def written_value(text: str) -> Any:

@@ -32,7 +32,7 @@ def read_label_sets(path: str | Table, columns: Columns, labelled: bool = True) 
     rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
     if labelled:
         rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-        rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns))
+        rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
         if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
             rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
     return rows
@@ -125,10 +125,17 @@ def _bit(value: Any) -> int | None:
 
 
 def _without_quotes(table: Table, column: str) -> list[str]:
-    """The cells of a column if all are lists in writing whose texts have no quotes, such as [a, b]; otherwise []."""
+    """The cells of a column if all are lists in writing whose texts have no quotes, such as [a, b]; otherwise [].
+
+    Lists with 0 or 1 for each label, such as [1, 0, 0], are none of these.
+    """
     found: list[Any] = [cell for _, values in table.rows if content(cell := values.get(column))]
-    every = all(isinstance(cell, str) and _BARE.fullmatch(cell.strip()) for cell in found)
-    return found if every and any("," in cell for cell in found) else []
+    if not all(isinstance(cell, str) and _BARE.fullmatch(cell.strip()) for cell in found):
+        return []
+    items = [cell.strip()[1:-1].split(",") for cell in found]
+    if all(len(one) == len(items[0]) and None not in map(_bit, one) for one in items):
+        return []
+    return found if any(len(one) > 1 for one in items) else []
 
 
 def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
@@ -162,22 +169,37 @@ def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
 def _other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
     """A remark on labels that look like several labels with another separator than the given one."""
     cells = [json.loads(row.label) for row in rows]
-    if any(len(cell) > 1 for cell in cells):
-        return ()
-    labels = [cell[0] for cell in cells if cell]
+    every, labels = {label for cell in cells for label in cell}, [cell[0] for cell in cells if len(cell) == 1]
+    several = any(len(cell) > 1 for cell in cells)
     for separator in OTHER_SEPARATORS:
         joined = {label for label in labels if separator in label}
-        parts = collections.Counter(part.strip() for label in joined | set(labels) for part in label.split(separator))
+        parts = collections.Counter(part.strip() for label in joined | every for part in label.split(separator))
         of_joined = {part.strip() for label in joined for part in label.split(separator)}
         # Labels that recur in other cells, not commas inside of names.
-        if len(joined) > 1 and 2 * sum(parts[part] > 1 for part in of_joined) >= len(of_joined):
+        if len(joined) > 1 and (1 if several else 2) * sum(parts[part] > 1 for part in of_joined) >= len(of_joined):
             count = sum(separator in label for label in labels)
+            if several:
+                remedy = "give all rows one separator if it separates labels"
+                return (f"{count:,} of {len(rows):,} rows have {separator!r} between labels of other rows: {remedy}",)
             given = shlex.quote(separator.replace("\n", "\\n").replace("\t", "\\t"))
             return (
                 f"no cell has {columns.label_separator!r}, {count:,} of {len(rows):,} have {separator!r}: give "
                 f"--label_separator={given} if it separates labels",
             )
     return ()
+
+
+def _in_several_rows(rows: Rows[Row]) -> tuple[str, ...]:
+    """A remark if a tenth of the texts stand in several rows, each with one label of its own."""
+    if any(len(json.loads(row.label)) > 1 for row in rows):
+        return ()
+    labels: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    for row in rows:
+        labels[row.text, row.text_b].add(row.label)
+    count = sum(len(own) > 1 for own in labels.values())
+    said = "with another label in each: give each text one row with all its labels if they belong together"
+    found = 1 < len(labels) <= 10 * count
+    return (f"{counted(count, 'text')} in several rows, {said}",) if found else ()
 
 
 def set_names(rows: Sequence[Row]) -> tuple[str, ...]:
