@@ -42,6 +42,7 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
         ("a.tsv", "text\tlabel\nfine\t \n", "a.tsv, line 2 has no label in column 'label'"),
         ("a.tsv", "sentence\tlabel\nfine\t1\n", "a.tsv, line 1 has no column 'text' but 'sentence', 'label'"),
         ("a.tsv", "text\ttext\nfine\t1\n", "a.tsv, line 1 names the column 'text' twice"),
+        ("a.csv", "|text|label|\n|a|b|\n", "a.csv, line 1 has several columns without a name: name them"),
         ("a.tsv", "text\tlabel\n", "a.tsv has no rows"),
         ("a.csv", 'text,label\n"a\nb",1\n"c" d,1\n', "a.csv, line 4 is not CSV"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "a.jsonl, line 2 is not JSON"),

@@ -117,6 +117,44 @@ def test_marked_up_text_is_counted(tmp_path):
     assert source.remarks == ("1 file of HTML, read with its marks", "1 file of notebooks, read with their JSON")
 
 
+def test_markup_after_a_prolog_is_counted(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.xhtml").write_text('\ufeff<?xml version="1.0"?>\n<html><p>text')
+    (tmp_path / "a" / "b.htm").write_text("<!-- saved --><html>text")
+    (tmp_path / "a" / "c.xml").write_text('<?xml version="1.0"?>\n<page>text</page>')
+    (tmp_path / "a" / "d.ipynb").write_text('{"cells": []}')
+    (tmp_path / "a" / "e.jsonl").write_text('"a text"\n"another"\n')
+    source, _ = read(str(tmp_path / "a"), tmp_path)
+    assert source.remarks == (
+        "2 files of HTML, read with its marks",
+        "1 file of XML, read with its marks",
+        "1 file of notebooks, read with their JSON",
+        "1 file of JSON without an object in each line, read with all marks",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "sep=;\nid;text\n1;one\n2;two\n", "CSV, text in 'text': 2 rows"),
+        ("a.tsv", '"id"\t"text"\n"1"\t"one"\n"2"\t"two"\n', "TSV, text in 'text': 2 rows"),
+        ("a.tab", "id\ttext\n1\tone\n2\ttwo\n", "TSV, text in 'text': 2 rows"),
+        ("a.txt", '[{"text": "one"},\n{"text": "two"}]', "JSON, text in 'text': 2 rows"),
+        ("a.jsonl", '{"text": "one"}\n{"text": "two"}\n{"body": 1}\n', "text in 'text': 3 rows, 1 without it"),
+    ],
+)
+def test_other_tables(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    source, text = read(str(tmp_path / name), tmp_path)
+    assert sorted(text.split()) == ["one", "two"] and source.remarks[0].endswith(said)
+
+
+def test_quotes_that_stay_are_counted(tmp_path):
+    (tmp_path / "a.tsv").write_text('id\ttext\n1\t"one"\n2\ttwo\n')
+    source, text = read(str(tmp_path / "a.tsv"), tmp_path)
+    assert '"one"' in text and source.remarks[0].endswith("2 rows, the quotes around 1 text kept")
+
+
 def test_rtf_is_no_text(tmp_path):
     (tmp_path / "a.rtf").write_bytes(b"{\\rtf1 text}")
     with pytest.raises(InputError, match=r"a\.rtf is RTF, not text"):

@@ -15,7 +15,9 @@ from txl_tf.errors import Faults
 
 SEPARATORS = (",", ";", "\t", "|")
 """The separators that are tried for a file if none is given."""
-_QUOTED_HEADER = re.compile(r'("[^"\t\r\n]*"(\t|(?=[\r\n]|$))){2,}(?=[\r\n]|$)')
+SEPARATOR_LINE = re.compile('"?sep=(.)"?(\r\n|\r|\n)')
+"""A line before the header that names the separator, as spreadsheet programs write it."""
+QUOTED_HEADER = re.compile(r'("[^"\t\r\n]*"(\t|(?=[\r\n]|$))){2,}(?=[\r\n]|$)')
 _QUOTED = re.compile(r'(?<![^\t\r\n])"([^"\t\r\n]|"")*"(?![^\t\r\n])')
 """A header, and a cell of a TSV file, with quotes as in CSV."""
 
@@ -28,12 +30,12 @@ def read_delimited(source: Source, usual: str) -> Table:
     Spreadsheet programs may name the separator in a line before the header, such as "sep=;".
     """
     path, text, columns, faults = source.path, source.text, source.columns, source.faults
-    first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)
+    first, named = 1, SEPARATOR_LINE.match(text)
     if named:
         first, text = 2, text[named.end() :]
     separator = columns.separator or (named[1] if named else _separator(text, columns, usual))
     remarks = []
-    if usual == separator == "\t" and not _QUOTED_HEADER.match(text):
+    if usual == separator == "\t" and not QUOTED_HEADER.match(text):
         ends = "\n" if "\n" in text else "\r"
         cells = cells_without_quotes(text.removesuffix(ends).split(ends), first)
         if quoted := sum(1 for _ in _QUOTED.finditer(text)) if '"' in text else 0:

@@ -92,6 +92,7 @@ ARCHIVES = (
 NOT_TEXT = (
     Form("a PDF", (b"%PDF",), remedy="save its text or table in a form that is read, such as CSV (UTF-8)"),
     Form("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), remedy="give a file of text"),
+    Form("PostScript", (b"%!PS",), remedy="save its text as plain text (UTF-8)"),
     Form("RTF", (b"{\\rtf",), remedy="save it as plain text (UTF-8)"),
     Form("a pickle", tuple(b"\x80" + bytes([n]) for n in range(2, 6)), remedy="save it as Parquet or JSON lines"),
     Form("a NumPy array", (b"\x93NUMPY",), remedy="save it as Parquet or JSON lines"),

@@ -152,6 +152,8 @@ def required(package: str, path: str) -> Any:
 def refuse_twice(names: Sequence[str], header: str) -> None:
     """Raises InputError if two columns have one name."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if "" in twice:
+        raise InputError(f"{header} has several columns without a name: name them, or remove them if they are empty")
     if twice:
         raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
 

@@ -82,8 +82,11 @@ def plain_files(
 
 def _marked_up(file: File, look: _Look) -> str:
     """The markup in a file that may not be meant as text; "": none."""
-    if re.match(rb"\s*<(!doctype html|html)\b", look.head, re.IGNORECASE):
+    head = look.head.removeprefix(codecs.BOM_UTF8).lstrip()
+    if re.match(rb"<[!?h]", head, re.IGNORECASE) and re.search(rb"<(!doctype html|html)\b", head, re.IGNORECASE):
         return "of HTML, read with its marks"
+    if head.startswith(b"<?xml"):
+        return "of XML, read with its marks"
     return "of notebooks, read with their JSON" if file.name.lower().endswith(".ipynb") else ""
 
 

@@ -11,8 +11,14 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.counted import counted
-from txl_tf.data.tables.delimited import cells_of, cells_without_quotes, separator_of
-from txl_tf.data.tables.json_records import is_json_line, json_entries, json_lines
+from txl_tf.data.tables.delimited import (
+    QUOTED_HEADER,
+    SEPARATOR_LINE,
+    cells_of,
+    cells_without_quotes,
+    separator_of,
+)
+from txl_tf.data.tables.json_records import is_json, is_json_line, json_entries, json_lines
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import parse_json
@@ -23,6 +29,8 @@ USUAL = ("text", "sentence")
 END = ".rows"
 """The end of the names of files with a JSON string for each text."""
 
+_NAMED = {"csv": "CSV", "tsv": "TSV", "tab": "TSV", "ipynb": ""}
+_JSON = ("json", "jsonl", "ndjson")
 _FIRST = 20  # rows that show which columns hold texts
 _MARK = b"\xef\xbb\xbf"
 
@@ -30,12 +38,15 @@ _MARK = b"\xef\xbb\xbf"
 def form_of(file: File) -> str:
     """ "CSV" or "TSV" by a file's name, "JSON lines" or "JSON" by its content; "": it is no table."""
     end = file.name.lower().rpartition(".")[2]
-    if end in ("csv", "tsv"):
-        return end.upper()
+    if end in _NAMED:
+        return _NAMED[end]
     with tf.io.gfile.GFile(file.path, "rb") as opened:
         begin = opened.read(1 << 12).removeprefix(_MARK).lstrip()
         if begin[:1] == b"[":
-            return "JSON" if begin[1:].lstrip()[:1] == b"{" and end in ("json", "jsonl") else ""
+            opened.seek(0)
+            of_objects = begin[1:].lstrip()[:1] == b"{"
+            named = end in _JSON
+            return "JSON" if of_objects and (named or is_json(opened.read().decode("utf-8-sig", "replace"))) else ""
         if begin[:1] != b"{":
             return ""
         opened.seek(0)
@@ -63,7 +74,7 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
     `column` has the texts; None: see `column_of`. InputError if there is no such column, or a row is malformed; a
     FaultsError if several are.
     """
-    faults, count = Faults(file.shown), 0
+    faults, count, without, quoted = Faults(file.shown), 0, 0, 0
     if form == "JSON":
         rows = json_entries(file.shown, parse_json("".join(_lines(file, faults)), file.shown), faults)
     else:
@@ -85,8 +96,18 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
             else:
                 target.write(json.dumps(value or "", ensure_ascii=False) + "\n")
                 count += 1
+                without += name not in values
+                quoted += form == "TSV" and bool(value) and value[:1] == value[-1:] == '"'
     faults.raise_any()
-    return File(path, file.name, temporary=True), f"{file.shown}: {form}, text in {name!r}: {counted(count, 'row')}"
+    notes = [counted(count, "row"), *([f"{without:,} without it"] if without else [])]
+    notes += [f"the quotes around {counted(quoted, 'text')} kept"] if quoted else []
+    return File(path, file.name, temporary=True), f"{file.shown}: {form}, text in {name!r}: {', '.join(notes)}"
+
+
+def unread_json(files: Sequence[File]) -> list[str]:
+    """A remark on files that are named as JSON, and have no rows."""
+    count = sum(file.name.lower().rpartition(".")[2] in _JSON for file in files)
+    return [f"{counted(count, 'file')} of JSON without an object in each line, read with all marks"] if count else []
 
 
 def column_of(shown: str, names: Sequence[str], texts: Sequence[str], given: str | None, more: str = "") -> str:
@@ -127,16 +148,22 @@ def _lines(file: File, faults: Faults) -> Iterator[str]:
 
 def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = _lines(file, faults)
-    head = next(lines, "")
+    first, head = 1, next(lines, "")
+    if named := SEPARATOR_LINE.match(head):
+        first, head = 2, next(lines, "")
     lines = itertools.chain([head], lines)
-    rows = cells_without_quotes(lines) if form == "TSV" else cells_of(file.shown, lines, 1, separator_of(head), faults)
+    if form == "TSV" and not named and not QUOTED_HEADER.match(head):
+        rows = cells_without_quotes(lines)
+    else:
+        separator = named[1] if named else "\t" if form == "TSV" else separator_of(head)
+        rows = cells_of(file.shown, lines, first, separator, faults)
     _, names = next(rows, (1, []))
     for line, values in rows:
         if len(values) == len(names):
             yield line, dict(zip(names, values, strict=True))
         elif values:
             faults.add(
-                f"{file.shown}, line {line} has {counted(len(values), 'column')}, but line 1 has {len(names)}: "
+                f"{file.shown}, line {line} has {counted(len(values), 'column')}, but line {first} has {len(names)}: "
                 "correct the row",
                 line,
             )

@@ -201,6 +201,7 @@ def text_files(
             ]
             read = _rows([file for file, _ in found], root, splits, None)
             return dataclasses.replace(read, remarks=(*remarks, *(said for _, said in found)))
+        remarks += [] if as_is else row_texts.unread_json(files)
     if text_column:
         raise InputError(f"--text_column is for tables, and {source} is text: omit it")
     if not files:
