@@ -45,7 +45,11 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
         ("a.csv", "|text|label|\n|a|b|\n", "a.csv, line 1 has several columns without a name: name them"),
         ("a.tsv", "text\tlabel\n", "a.tsv has no rows"),
         ("a.csv", 'text,label\n"a\nb",1\n"c" d,1\n', "a.csv, line 4 is not CSV"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "a.jsonl, line 2 is not JSON"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text"',
+            "a.jsonl, line 2 is not JSON .*: give a JSON object in each line",
+        ),
         ("a.jsonl", "[1]\n", "a.jsonl, entry 1 must be a JSON object"),
         (
             "a.jsonl",

@@ -170,7 +170,7 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
         flags = f"--text_column={tag if width == 2 else word + 1} --label_column={word}"
         raise InputError(f"{begin} {word} has tags such as {first[word - 1]!r}, not words: give the numbers of the "
                          f"columns to read, such as {flags}")  # fmt: skip
-    if word == 1 and width > 3 and not own_words and _is_the_same_in_texts(lines):
+    if word == 1 and width > 2 and not own_words and _is_the_same_in_texts(lines, 1 if width > 3 else 2):
         raise InputError(
             f"{begin} 1 has {first[0]!r} for all words of the text: give the numbers of the columns to read with "
             "--text_column and --label_column"
@@ -183,10 +183,10 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
     return found
 
 
-def _is_the_same_in_texts(lines: list[Line]) -> bool:
-    """Whether the first cell is the same for all words of each text, as the names of documents are."""
+def _is_the_same_in_texts(lines: list[Line], least: int) -> bool:
+    """Whether the first cell is that of the word before, as names of documents are: always, and `least` times or more."""
     pairs = [(a[0], b[0]) for (_, a), (_, b) in itertools.pairwise(lines) if a and b]
-    return bool(pairs) and all(a == b for a, b in pairs)
+    return len(pairs) >= least and all(a == b for a, b in pairs)
 
 
 def _names(marked: list[Line], first: Line) -> tuple[list[str], bool]:
@@ -209,17 +209,17 @@ def _number(given: str, names: list[str], usual: tuple[str, ...], default: int) 
 
 
 def _is_numbered(lines: list[Line]) -> bool:
-    """Whether column 1 counts the words of each text."""
-    before, right, count = None, 0, 0
+    """Whether column 1 counts the words of each text, or those of the file."""
+    before, begins, right, count = 0, True, 0, 0
     for _, cells in lines:
         if not cells:
-            before = None
+            begins = True
         elif not _SEVERAL_WORDS.fullmatch(cells[0]):
             if not cells[0].isdecimal() or len(cells) < 2:
                 return False
             number, count = int(cells[0]), count + 1
-            right += number in (0, 1) if before is None else number == before + 1
-            before = number
+            right += number == before + 1 or (begins and number in (0, 1))
+            before, begins = number, False
     return count > 1 and right >= 0.9 * count
 
 

@@ -53,7 +53,7 @@ def json_lines(path: str, lines: Iterable[str], faults: Faults) -> Iterator[tupl
         if line.strip():
             where = f"{path}, line {i}"
             with faults.noted(i):
-                yield i, _record_of(parse_json(line, where, "correct the line"), where)
+                yield i, _record_of(parse_json(line, where, "give a JSON object in each line"), where)
 
 
 def json_entries(path: str, values: Iterable[Any], faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
