@@ -217,6 +217,12 @@ def test_numbers_and_small_letters_are_said(tmp_path):
     with pytest.raises(InputError, match=r"line 1: the tag 'b-per' has small letters.*--scheme=plain"):
         read(tmp_path, conll("b-per", "o", "i-per"), "a.conll")
     assert len(read(tmp_path, conll("b-per", "o"), "a.conll", scheme="plain")) == 1
+    with pytest.raises(InputError, match="line 2: the tag 'o' has small letters"):
+        read(tmp_path, conll("B-PER", "o", "O"), "a.conll")
+    with pytest.raises(InputError, match=r"line 1: the tag '\(PER\*' opens or closes a bracket"):
+        read(tmp_path, conll("(PER*", "*)", "*"), "a.conll")
+    with pytest.raises(InputError, match=r"'B:PER' does not name an entity.*: correct it, or --scheme=plain"):
+        read(tmp_path, conll("B:PER", "O"), "a.conll")
 
 
 @pytest.mark.parametrize(
@@ -238,6 +244,8 @@ def test_the_scheme_is_found_and_said(tmp_path, tags, name, scheme):
 
 
 def test_a_missing_column_is_named(tmp_path):
+    with pytest.raises(InputError, match="has no column of texts or words, but 'note': name it with --text_column"):
+        read(tmp_path, [{"note": "Anna works"}], labelled=False)
     with pytest.raises(InputError, match="has no column 'Wort': it has 'tokens', 'tags'"):
         read(tmp_path, [{"tokens": ["a"], "tags": ["O"]}], text_column="Wort")
     with pytest.raises(InputError, match="line 1 has no words with tags"):

@@ -184,7 +184,7 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
 
 
 def _is_the_same_in_texts(lines: list[Line], least: int) -> bool:
-    """Whether the first cell is that of the word before, as names of documents are: always, and `least` times or more."""
+    """Whether the first cell is that of the word before, as names of documents are: always, and `least` times."""
     pairs = [(a[0], b[0]) for (_, a), (_, b) in itertools.pairwise(lines) if a and b]
     return len(pairs) >= least and all(a == b for a, b in pairs)
 

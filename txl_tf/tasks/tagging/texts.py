@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -153,6 +154,11 @@ class _Reader:
         else:
             self._words = self._column("text_column", WORDS)
             self._tags = self._column("label_column", TAGS)
+            if not (labelled or self._words or may_have_texts(columns, table.names)) and table.names:
+                raise InputError(
+                    f"{table.header} has no column of texts or words, but {', '.join(map(repr, table.names[:20]))}: "
+                    "name it with --text_column"
+                )
             names = (("words", self._words), ("tags", self._tags if labelled else ""))
             self.about = [f"{what} in {name!r}" for what, name in names if name]
         self.sentences = self._sentences()
@@ -176,22 +182,34 @@ class _Reader:
         if given in (schemes.IO, schemes.PLAIN):
             return given
         found = schemes.scheme_of(self.first)
-        if found == schemes.PLAIN and not given and schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB:
-            tag, where = next(iter(self.first.items()))
-            raise InputError(
-                f"{where}: the tag {tag!r} has small letters, and O, B-KIND and I-KIND name entities: write it so, or "
-                "give --scheme=plain, which counts words"
-            )
+        if found != schemes.IOB and not given:
+            self._require_entities()
         if found == schemes.IOB or (found and not given):
             return given or found
         odd = schemes.odd_tags(self.first) or sorted(self.first)
         tag = min(odd, key=list(self.first).index)
         bare = "B" not in self.first and set(odd) == self.first.keys() - {"O"}
+        bare = bare and not any(re.match(r"[BIESLUMW]\W", one) for one in odd)
         remedy = "give --scheme=io if it is a kind without prefix" if bare else "correct it"
         raise InputError(
             f"{self.first[tag]}: the tag {tag!r} does not name an entity, as O and B-KIND do: {remedy}, or "
             "--scheme=plain, which counts words"
         )
+
+    def _require_entities(self) -> None:
+        """Raises InputError if the tags would name entities in capitals, or open and close brackets around them."""
+        found = ""
+        if schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB:
+            found = "has small letters"
+        elif all("*" in tag for tag in self.first):
+            found = "opens or closes a bracket"
+        if found:
+            odd = [tag for tag in self.first if tag == "o" or schemes.scheme_of([tag]) != schemes.IOB]
+            tag = [*odd, *self.first][0]
+            raise InputError(
+                f"{self.first[tag]}: the tag {tag!r} {found}, and O, B-KIND and I-KIND name entities: write it so, or "
+                "give --scheme=plain, which counts words"
+            )
 
     def text_of(self, values: dict[str, Any], where: str) -> TaggedText | None:
         """The text of a row; None if it is left out."""
