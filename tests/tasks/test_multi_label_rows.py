@@ -8,6 +8,7 @@ import pytest
 from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import FaultsError, InputError
 from txl_tf.tasks.multi_label.rows import frequencies, label_matrix, read_label_sets, set_names
+from txl_tf.tasks.texts import read_table
 
 
 def test_lists_and_cells_are_the_same(tmp_path):
@@ -197,6 +198,33 @@ def test_lists_without_quotes_are_read_and_said(tmp_path, cells, found):
     bare = found[0] == ["a", "b"] and "'" not in cells[0]
     count = len([cell for cell in cells if cell])
     assert read.remarks == (f"{count} cells such as {cells[0]!r} read as lists of labels",) * bare
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [{"choices": ["a", "b"]}, "a", {"choices": []}],  # of Label Studio
+        [{"a": 1.0, "b": True, "c": 0}, {"a": 1, "b": 0}, {"b": 0}],  # of spaCy
+    ],
+)
+def test_labels_of_annotation_programs(tmp_path, cells):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x", "label": cell}) + "\n" for cell in cells))
+    assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.jsonl"), Columns())] == [
+        ["a", "b"],
+        ["a"],
+        [],
+    ]
+    (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {"a": 0.7, "b": 0.3}}\n')
+    with pytest.raises(InputError, match="give its labels as a list of texts"):
+        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+
+
+@pytest.mark.parametrize("label", ["#N/A", "<NA>", "#DIV/0!"])
+def test_errors_of_programs_are_no_labels(tmp_path, label):
+    (tmp_path / "a.csv").write_text(f"text,label\na,x\nb,{label}\n")
+    for read in (read_label_sets, read_table):
+        with pytest.raises(InputError, match=f"line 3 has the label '{label}', which stands for a missing value"):
+            read(str(tmp_path / "a.csv"), Columns())
 
 
 def test_a_missing_value_is_no_label(tmp_path):

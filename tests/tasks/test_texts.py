@@ -185,6 +185,14 @@ def test_rows_without_content_or_text(tmp_path):
     assert len(rows) == 1 and rows.remarks == ("1 row without any content left out (line 1)",)
 
 
+def test_texts_that_are_lists_are_said(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label\n\"['so', 'it']\",x\n\"['is']\",y\n")
+    assert read_table(path, Columns()).remarks == (
+        "texts such as \"['so', 'it']\" are read as they stand, not as lists",
+    )
+    assert not read_table(write(tmp_path / "b.csv", "text,label\n[gone],x\n['is'],y\n"), Columns()).remarks
+
+
 def test_empty_columns_without_names_are_left_out(tmp_path):
     path = write(tmp_path / "a.csv", "text,label,,\na,x,,\nb,y, ,\n")
     assert [(row.text, row.label) for row in read_table(path, Columns())] == [("a", "x"), ("b", "y")]

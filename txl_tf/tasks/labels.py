@@ -18,6 +18,9 @@ from txl_tf.errors import Faults, InputError
 if TYPE_CHECKING:
     from txl_tf.tasks.texts import Row
 
+MISSING = {"nan", "<na>", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
+"""What pandas and spreadsheet programs write for a missing value or an error, in small letters."""
+
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
 
@@ -63,7 +66,7 @@ def one_label(table: Table, columns: Columns, labelled: bool) -> LabelReader:
             raise InputError(
                 f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
             )
-        if str(value).strip().lower() == "nan":
+        if str(value).strip().lower() in MISSING:
             raise missing_value(str(value).strip(), where)
         label = text_in(values, column, where, True).strip()
         if not label:

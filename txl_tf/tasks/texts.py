@@ -15,6 +15,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables.columns import COLUMN_NAMES, Columns, near_name
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Rows, Table
+from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 from txl_tf.tasks.base import Served
@@ -90,6 +91,8 @@ def read_table(
     rows.table = table
     found = ((table.empty, "any content"), (without_text, "text"))
     rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
+    if all(written_list(row.text) is not None for row in rows):
+        rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
     texts += [f"second text in {columns.text_b_column!r}"] if columns.text_b_column in table.names else []
     named = columns.label_columns or columns.label_column

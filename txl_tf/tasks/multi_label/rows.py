@@ -16,7 +16,7 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import InputError
-from txl_tf.tasks.labels import LabelReader, class_numbers, missing_value, name_of, refuse_bad_cell, twins
+from txl_tf.tasks.labels import MISSING, LabelReader, class_numbers, missing_value, name_of, refuse_bad_cell, twins
 from txl_tf.tasks.texts import Row, read_table
 
 OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
@@ -150,13 +150,17 @@ def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
     if isinstance(value, str):
         found = written_list(value)
         return value.split(columns.between_labels) if found is None else found
+    if isinstance(value, dict) and value.keys() == {"choices"}:  # of Label Studio
+        value = value["choices"]
+    elif isinstance(value, dict) and None not in map(_bit, value.values()):  # of spaCy: {label: 0 or 1}
+        value = [label for label, bit in value.items() if _bit(bit)]
     return value if isinstance(value, list) else None
 
 
 def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
     """Labels as a row keeps them; InputError if a table as output could not be read again."""
     found = sorted({label.strip() for label in labels} - {""})
-    if missing := [label for label in found if label.lower() == "nan"]:
+    if missing := [label for label in found if label.lower() in MISSING]:
         raise missing_value(missing[0], where)
     if holding := [label for label in found if columns.between_labels in label]:
         raise InputError(
