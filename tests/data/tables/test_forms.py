@@ -103,6 +103,8 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
         ("a.pkl", b"\x80\x04\x95..", r"a\.pkl is a pickle: save it as Parquet or JSON lines"),
         ("a.csv", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS: fetch"),
         ("a.xls", b"\xd0\xcf\x11\xe0..", r"a\.xls is an old workbook: save it .* \.xlsx"),
+        ("a.xlsx", b"\xd0\xcf\x11\xe0.." + "EncryptedPackage".encode("utf-16-le"), "with a password: save it without"),
+        ("a.csv", b"\x78\x9c\x01\xff\x02\x05", r"a\.csv, line 1 is not UTF-8 .*: it may be a binary file, "),
         ("a.ods", b"PK\x03\x04..mimetypeapplication/vnd.oasis.opendocument.spreadsheet", "OpenDocument"),
         ("a.csv", b"PK\x03\x04..a.csv", r"a\.csv is a zip archive"),
         ("a.ann", b"T1\tPER 0 4\tAnna\n", r"a\.ann is a file of brat's annotations: give the text with its spans"),

@@ -46,6 +46,8 @@ def decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, st
                 line = data[: error.start].count(b"\n") + 1
                 where += f", line {line}"
         advice = remedy.format("cp1252 for many spreadsheet programs")
+        if sum(map(data[:_SAMPLE].count, range(9))) > MOST_CONTROLS * len(data[:_SAMPLE]):
+            advice = f"it may be a binary file, which is not read; if it is text, {advice}"
         raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {advice}") from error
 
 
@@ -67,5 +69,7 @@ def without_mark(sample: bytes) -> str:
 
 _SAMPLE = 1 << 16
 MOST_NUL = 0.05
+MOST_CONTROLS = 0.01
+"""The largest share of bytes from 0 to 8 in a file of text, whatever its encoding; most binary files have more."""
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}  # first: the one of UTF-16 begins alike
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}

@@ -101,7 +101,8 @@ NOT_TEXT = (
 )
 """Files of other programs."""
 
-_PK, _SHEET = (b"PK\x03\x04",), "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
+_PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
+_SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
 
 _JSON = ("json", "jsonl", "ndjson")
@@ -109,7 +110,8 @@ _NAMED = ("tsv", "tab", "csv", *_JSON)
 
 TABLES = (
     Form("a workbook", _PK, b"xl/", ("xlsx",), reads=_workbook, help="rows of a sheet; row 1 has the columns' names"),
-    Form("an old workbook", (b"\xd0\xcf\x11\xe0",), ends=("xls",), remedy=_SHEET),
+    Form("a document with a password", _OLE, "EncryptedPackage".encode("utf-16-le"), remedy="save it without one"),
+    Form("an old workbook", _OLE, ends=("xls",), remedy=_SHEET),
     Form("an OpenDocument sheet", _PK, b"opendocument.spreadsheet", ("ods",), remedy=_SHEET),
     _ZIP,
     Form(
