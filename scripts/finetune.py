@@ -122,7 +122,7 @@ def chosen_task():
     recipe = families.recipes()[FLAGS.preset] if FLAGS.preset else None
     task = FLAGS.task or (recipe and recipe.task)
     if task is None and not FLAGS.settings_from:
-        raise InputError("give --task, or a --preset")
+        raise InputError("give --task, such as classification or tagging (--help lists them), or a --preset")
     if recipe and recipe.task != task:
         raise InputError(f"--preset={FLAGS.preset} is for {recipe.task}, not for --task={task}: give one of them")
     return task
@@ -142,7 +142,7 @@ def check():
     if FLAGS.preset and FLAGS.settings_from:
         raise InputError("give --preset or --settings_from, not both")
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
-        raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
+        raise InputError(f"--folds={FLAGS.folds} must be 2 or more; it takes only one seed, and no --dev")
     if task := chosen_task():
         read.update(understood(task, files(), given_columns(), True, sys.stdout))
 

@@ -12,13 +12,14 @@ import shlex
 
 from absl import flags
 from command_line import run
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 from txl_tf.settings import choices
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
-flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
+flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files")
+flags.DEFINE_string("data_dir", None, "where to write; local or gs://")
 flags.DEFINE_string(
     "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
 )
@@ -64,6 +65,7 @@ flags.DEFINE_string(
     "'--direct_running_mode=multi_processing --direct_num_workers=4'",
 )
 flags.DEFINE_string("download_dir", None, "where archives are kept [data_dir/downloads]")
+require_flags("dataset", "data_dir")
 
 
 def main(_):

@@ -17,11 +17,11 @@ The splits are those of the corpus python_stdlib.
 
 from absl import flags
 from command_line import run
+from flag_help import require_flags
 
-TASK = flags.DEFINE_enum(
-    "task", None, ("match", "answers", "statements", "names", "order"), "which data set", required=True
-)
-OUT_DIR = flags.DEFINE_string("out_dir", None, "where to write train, valid and test; local or gs://", required=True)
+TASK = flags.DEFINE_enum("task", None, ("match", "answers", "statements", "names", "order"), "which data set")
+OUT_DIR = flags.DEFINE_string("out_dir", None, "where to write train, valid and test; local or gs://")
+require_flags("task", "out_dir")
 
 
 def main(_):

@@ -189,7 +189,7 @@ def listen(host, port):
     except (OSError, ValueError) as error:  # ValueError: not a possible name
         for one in sockets:
             one.close()
-        reason = getattr(error, "strerror", None) or one_line(error)
+        reason = (getattr(error, "strerror", None) or one_line(error)).partition(" (while")[0]
         raise StartError(f"cannot listen at --host={host} --port={port}: {reason}") from None
     return sockets
 

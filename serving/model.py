@@ -141,6 +141,8 @@ class ServedModel:
     def __init__(self, export_dir, name=None):
         try:
             _check_files(export_dir)
+            if not tf.saved_model.contains_saved_model(export_dir):
+                raise StartError("it has no saved_model.pb, which export_savedmodel writes for a model_dir")
             # TensorFlow's graph optimizer would only delay the first call.
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
             self._root = loading.load(export_dir)  # its variables live as long as it does

@@ -225,7 +225,7 @@ class Finetuner:
             examples = counted(self.corpus.train.learned, "example")
             said.append(
                 f"this run has only {counted(settings.train_steps, 'update')} ({examples} in batches of {size:,}) with "
-                f"a learning_rate of {settings.learning_rate:g}, which may teach it little: more --train_steps, a "
+                f"a learning_rate of {settings.learning_rate:.3g}, which may teach it little: more --train_steps, a "
                 "smaller --batch_size or a higher --learning_rate give it more"
             )
         if self.corpus.labels and self._task.one_class:
@@ -332,8 +332,8 @@ def _part(
         )
     share = "a tenth" if count == held_out.TENTHS else f"part {number + 1} of {count}"
     held = counted(len(numbers), f"{task.noun} of {path} is", f"{task.noun}s of {path} are")
-    said = f"dev: {held} held out, {share} by seed {seed}"
-    return left, taken, numbers, f"{said}; --dev names another file"
+    instead = "; --dev names another file" if count == held_out.TENTHS else ""
+    return left, taken, numbers, f"dev: {held} held out, {share} by seed {seed}{instead}"
 
 
 def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:

@@ -103,4 +103,4 @@ def test_folds_have_mean_and_deviation(folder):
     assert not (folder / "many").exists()
     for flags in (["--folds=1"], ["--folds=2", "--seeds=1,2"], ["--folds=2", f"--dev={folder}/tickets.xlsx"]):
         done = finetune(folder, "none", *flags)
-        assert done.returncode and "needs 2 or more, no --dev, and one of --seeds" in done.stderr
+        assert done.returncode and "must be 2 or more; it takes only one seed, and no --dev" in done.stderr

@@ -88,7 +88,8 @@ def interval(share: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a probability of which `share` of `count` draws were seen (Wilson 1927)."""
     z = 1.96  # standard deviations of 95 % of a normal distribution
     centre, spread = share + z**2 / (2 * count), z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
-    return (centre - spread) / (1 + z**2 / count), (centre + spread) / (1 + z**2 / count)
+    low, high = ((centre + side) / (1 + z**2 / count) for side in (-spread, spread))
+    return max(low, 0.0), min(high, 1.0)  # rounding may pass the ends
 
 
 def label_counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

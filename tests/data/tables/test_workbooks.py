@@ -118,11 +118,11 @@ def test_the_first_visible_sheet_or_the_named_one():
     read, remarks = cells_of(data)
     assert read[2] == ["new", "y"]
     assert remarks == [
-        "sheet 'Current' is read, not 'Old' (hidden), which --sheet names",
+        "sheet 'Current' is read, for 'Old' (hidden) give --sheet",
         "2 hidden rows read, too (3, 4)",
     ]
     read, (remark,) = cells_of(data, "old")
-    assert read[2] == ["old", "x"] and remark == "sheet 'Old' is read, not 'Current', which --sheet names"
+    assert read[2] == ["old", "x"] and remark == "sheet 'Old' is read, for 'Current' give --sheet"
     with pytest.raises(
         InputError, match=r"t\.xlsx has no sheet 'New' but 'Old' \(hidden\), 'Current': correct --sheet"
     ):

@@ -173,7 +173,7 @@ def _listed(sheets: Sequence[Any]) -> str:
 
 def _other_sheets(book: Workbook, sheet: Any) -> list[str]:
     others = [one for one in book.worksheets if one is not sheet]
-    return [f"sheet {sheet.title!r} is read, not {_listed(others)}, which --sheet names"] if others else []
+    return [f"sheet {sheet.title!r} is read, for {_listed(others)} give --sheet"] if others else []
 
 
 def _hidden_rows(hidden: Collection[int]) -> list[str]:

@@ -220,7 +220,7 @@ class _Reader:
                 return _joined(list(words), (), where)
             return self._with_tags(list(words), values, where)
         text, spans = spans_in(values, self._columns)
-        self.about = ["texts with spans" if self._labelled else "texts"]
+        self.about = ["texts with spans"] if self._labelled else []
         if not self._labelled:
             return _untagged(text, where, self._runs)
         if text is None or spans is None:
@@ -318,9 +318,8 @@ class _Reader:
         before, last = None, 0
         for line, values in [*self._table.rows, (0, {})]:
             now = values.get(sentence) if sentence else None
-            if document and content(values.get(document)):
-                inside = values[document]
-            if content(now):
+            if document and content(now):
+                inside = values[document] if content(values.get(document)) else inside
                 now = inside, now
             starts = (content(now) and now != before) or not ends.isdisjoint(range(last + 1, line))
             if text and (starts or not line):
