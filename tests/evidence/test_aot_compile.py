@@ -43,7 +43,8 @@ def test_an_evaluation_step_is_compiled_and_costed(tmp_path):
     *table, sentence, line = done.stdout.splitlines()
     line = json.loads(line)
     assert sentence == f"fits: {round(line['hbm_bytes'] / 1e9, 1):g} of 16.9 GB"
-    assert done.stderr == "tracing the step with 2 lanes ..\ncompiling it for v5e:1x1 ..\n"
+    begun = [line for line in done.stderr.splitlines() if not line.endswith(" s so far")]  # on a slow machine
+    assert begun == ["tracing the step with 2 lanes ..", "compiling it for v5e:1x1 .."]
     assert (line["topology"], line["mode"], line["cores"], line["batch_size_per_core"]) == ("v5e:1x1", "eval", 1, 2)
     assert line["estimated_cycles"] > 10_000 and line["flops"] > 1e6 and line["bytes_accessed"] > 1e5
     assert line["fits"] and line["hbm_available"] == int(15.75 * 2**30) and line["compile_seconds"] > 0

@@ -212,7 +212,7 @@ def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export,
             assert "text" in json.loads(answer.readline())
             process.send_signal(signal.SIGTERM)
             last = answer.readlines()[-1]
-        out, errors = process.communicate(timeout=10)
+        out, errors = process.communicate(timeout=120)
     assert process.returncode == 0 and out == ""
     assert json.loads(last) == {"error": "the server is stopping"}
     lines = [json.loads(line) for line in errors.splitlines() if "getting ready" not in line]

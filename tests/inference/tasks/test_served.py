@@ -299,7 +299,7 @@ def test_the_server_gets_ready_for_all_lengths_and_numbers_of_texts(exports, mon
         served.run(during_and_after_a_request())
         assert called == [(1, 1), *every]
         assert served.service.texts._pace[("classify", 8)] == 8  # compilations do not count as slow calls
-    with server.started(str(folder), warm_up=True):
+    with server.started(str(folder), warm_up=True, ready_seconds=600):
         assert called == [(1, 1), *every] * 2
 
 

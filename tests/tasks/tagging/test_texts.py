@@ -116,6 +116,8 @@ def objects(begin, end, label):
         objects("start", "end", "label"),
         objects("begin", "end", "label"),
         objects("start_offset", "end_offset", "labels"),
+        objects("start", "end", "entity_group"),
+        objects("start", "end", "type"),
     ],
 )
 def test_texts_with_spans(tmp_path, name, spans):

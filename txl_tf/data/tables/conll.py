@@ -159,7 +159,8 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
     tags is certainly something else.
     """
     word, tag = used
-    rows = [line for line in lines if len(line[1]) == width][:SOME]
+    lines = lines[:SOME]
+    rows = [line for line in lines if len(line[1]) == width]
     if not rows:
         return []
     first, cells = rows[0][1], [[row[i] for _, row in rows] for i in range(width)]

@@ -137,10 +137,12 @@ def _is_column(value: Any) -> bool:
 
 def _native(value: Any) -> Any:
     """A NumPy number as a Python number; arrays, Series, tuples and sets as lists; also inside of lists and dicts."""
+    if type(value) is str:
+        return value
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (set, frozenset)):
         value = sorted(value, key=str)
     if isinstance(value, (list, tuple)):
-        return [one if type(one) is str else _native(one) for one in value]
+        return list(map(_native, value))
     return {name: _native(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -174,9 +174,9 @@ def _other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
     """A remark on labels that look like several labels with another separator than the given one."""
     cells = [json.loads(row.label) for row in rows]
     every, labels = {label for cell in cells for label in cell}, [cell[0] for cell in cells if len(cell) == 1]
-    several = any(len(cell) > 1 for cell in cells)
+    single, several = set(labels), any(len(cell) > 1 for cell in cells)
     for separator in OTHER_SEPARATORS:
-        joined = {label for label in labels if separator in label}
+        joined = {label for label in single if separator in label}
         parts = collections.Counter(part.strip() for label in joined | every for part in label.split(separator))
         of_joined = {part.strip() for label in joined for part in label.split(separator)}
         # Labels that recur in other cells, not commas inside of names.

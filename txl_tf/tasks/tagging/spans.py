@@ -15,6 +15,7 @@ from txl_tf.errors import InputError
 LISTS = ("label", "labels", "entities", "spans", "ents")
 """The columns that may hold spans."""
 _BEGIN, _END = ("start", "begin", "start_offset"), ("end", "end_offset")
+_KIND = ("label", "labels", "entity_group", "type", "tag", "hypertextlabels")
 _COUNT = "count in characters (Unicode code points, not UTF-16)"
 LEFT_OUT = "left out"
 """In place of spans: nobody accepted or annotated the text."""
@@ -74,8 +75,10 @@ def _span(given: Any, text: str, where: str) -> TaggedSpan:
     """A span, checked against its text; InputError if it is malformed."""
     own = None
     if isinstance(given, dict):
-        begin, end = (next((given[name] for name in names if name in given), None) for names in (_BEGIN, _END))
-        kind, own = given.get("label", given.get("labels")), given.get("text")
+        begin, end, kind = (
+            next((given[name] for name in names if name in given), None) for names in (_BEGIN, _END, _KIND)
+        )
+        own = given.get("text")
         kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
     elif isinstance(given, (list, tuple)) and len(given) == 3:
         begin, end, kind = given
