@@ -97,7 +97,7 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
                 target.write(json.dumps(value or "", ensure_ascii=False) + "\n")
                 count += 1
                 without += name not in values
-                quoted += form == "TSV" and bool(value) and value[:1] == value[-1:] == '"'
+                quoted += form == "TSV" and value is not None and value[:1] == value[-1:] == '"'
     faults.raise_any()
     notes = [counted(count, "row"), *([f"{without:,} without it"] if without else [])]
     notes += [f"the quotes around {counted(quoted, 'text')} kept"] if quoted else []
