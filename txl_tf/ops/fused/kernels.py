@@ -67,7 +67,7 @@ class Sizes(typing.NamedTuple):
         return math.gcd(self.batch, 4)
 
 
-class Rows(typing.NamedTuple):
+class Operands(typing.NamedTuple):
     """The rows that scores and values are made of: [B, length, H, d], positions [C, H, d]; in a kernel one head's.
 
     A kernel's inputs are these, the masks int8 [masks, T, K], and the seeds of dropout, uint32 [B, 2].
@@ -85,7 +85,7 @@ class _Tile:
 
     def __init__(self, sizes: Sizes, inputs: Sequence[Any]):
         *refs, self.mask, self.seed = inputs
-        self.sizes, self.refs, self.head = sizes, Rows(*refs), pl.program_id(2)
+        self.sizes, self.refs, self.head = sizes, Operands(*refs), pl.program_id(2)
         self.lane: Any = 0
         self.n = sizes.tile()
 
@@ -153,24 +153,24 @@ class _Tile:
         bits = _bits_at(index.astype(jnp.uint32), words[0], words[1] + first.astype(jnp.uint32))
         return jnp.where(bits >= np.uint32(self.sizes.rate * 2**32), x / (1 - self.sizes.rate), 0)
 
-    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Any, Rows]:
+    def by_key(self, first_query: Any, first_key: Any) -> tuple[Any, Any, Operands]:
         """The scores of a tile of queries and keys, their keys' numbers, and the rows: positions for 2 N distances."""
         queries, keys = first_query + jnp.arange(self.n), first_key + jnp.arange(self.n)
         window = first_key + self.sizes.queries - first_query - self.n + jnp.arange(2 * self.n)
         numbers = queries, queries, keys, window, keys
-        parts = Rows(*map(self.rows, self.refs, numbers))
+        parts = Operands(*map(self.rows, self.refs, numbers))
         score = self.dot(parts.query, parts.key.T)
         score += take_columns(self.dot(parts.position_query, parts.position.T), self.column() + self.n - 1 - self.row())
         numbers = first_key + self.column()
         return self.masked(score, queries[:, None], numbers), numbers, parts
 
-    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Any, Rows]:
+    def by_distance(self, first_query: Any, first_position: Any) -> tuple[Any, Any, Operands]:
         """The same for a tile of queries and distances; the rows have keys and values for 2 N keys."""
         queries, positions = first_query + jnp.arange(self.n), first_position + jnp.arange(self.n)
         first_key = first_position + first_query - (self.sizes.queries - 1)
         window = first_key + jnp.arange(2 * self.n)
         numbers = queries, queries, window, positions, window
-        parts = Rows(*map(self.rows, self.refs, numbers))
+        parts = Operands(*map(self.rows, self.refs, numbers))
         score = take_columns(self.dot(parts.query, parts.key.T), self.column() + self.row())
         score += self.dot(parts.position_query, parts.position.T)
         numbers = first_key + self.row() + self.column()
@@ -296,7 +296,7 @@ def _bits_at(index: Any, first: Any, second: Any) -> Any:
 def program(kernel: Callable[..., None], sizes: Sizes, interpret: bool = False) -> Callable[..., list[Any]]:
     """A kernel for all lanes and heads, as a function of JAX arrays.
 
-    kernel: `output`, of Rows, masks and seeds; or `of_queries`, `of_keys`, `of_positions`, also of the results of
+    kernel: `output`, of Operands, masks and seeds; or `of_queries`, `of_keys`, `of_positions`, also of the results of
         `output` and the output's gradient. Results have the dtype of the queries, but the logs of sums [B, H, T] and
         the positions' gradients [B / lanes, C, H, d] are float32.
     interpret: whether JAX runs it on a CPU.
