@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from txl_tf.data.tables.encodings import read_data
@@ -146,6 +146,11 @@ def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, lab
 def near_name(name: str, names: Sequence[str]) -> str:
     """The one of `names` that differs from `name` only by case or spaces; "" if there is none."""
     return next((other for other in names if _plain(other) == _plain(name)), "")
+
+
+def first_near_name(usual: Iterable[str], names: Sequence[str]) -> str:
+    """`near_name` of the first of the usual names that has one; "" if none has."""
+    return next((name for name in (near_name(one, names) for one in usual) if name), "")
 
 
 def _plain(name: str) -> str:

@@ -25,12 +25,15 @@ TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label", "ner_tag")
 SENTENCES = ("sentence_id", "sentence #", "sentence id", "sent_id", "sentence")
 """The names of columns that are found without flags."""
 
+LETTERS = "BIMELSUW"
+"""The letters that tags of entities have before the kind; tasks/tagging/schemes.py says what they mean."""
+
 _OF_WORDS = {*TAGS, "pos", "upos", "xpos", "pos_tag", "ne", "chunk"}
 """The names that the first line of a file may have beside one of WORDS."""
 
 _LINE_END = re.compile("\r*\n|\r")
 _START = "-DOCSTART-"
-_ENTITY, _FRACTION = re.compile(r"O|[BIESLUMW][-_].+"), re.compile(r"\d*\.\d+")
+_ENTITY, _FRACTION = re.compile(rf"O|[{LETTERS}][-_].+"), re.compile(r"\d*\.\d+")
 _SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
 _CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
 _SINGLE_WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\u3040-\u30ff\u3400-\u9fff]{1,20}")
@@ -117,10 +120,10 @@ def read_conll(source: Source) -> Table:
             raise InputError(f"{path} has {counted(width, 'column')}, so there is no --{name}={number}")
     if labelled and word == tag and width > 1:
         raise InputError(f"{path}: column {word} has the words and the tags: give --text_column and --label_column")
-    others = _other_tags(path, lines, width, columns, (word, tag)) if labelled and width > 1 else []
+    other = _other_tags(path, lines, width, columns, (word, tag)) if labelled and width > 1 else 0
     rows = list(_texts(path, lines, width, (word, tag) if labelled else (word,), source.faults))
     remarks = [f"word in column {word}" + (f", tag in {tag}" if labelled else "")]
-    remarks += [f"tags such as B-PER in {others[0]}, too, which --label_column={others[0]} reads"] if others else []
+    remarks += [f"tags such as B-PER in {other}, too, which --label_column={other} reads"] if other else []
     remarks += [f"{counted(len(comments), 'comment')} left out"] if comments else []
     remarks += [f"{counted(len(several), 'line')} of several words left out"] if several else []
     return Table([str(n) for n in (word, tag)], rows, [], path, name=path, unit="line", form=FORM,
@@ -152,8 +155,8 @@ def _cells(line: str) -> list[str]:
     return [cell for cell in cells if cell] if "" in cells else cells
 
 
-def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used: tuple[int, int]) -> list[int]:
-    """The columns that have tags of entities, if the column of the tags, which nobody named, has none.
+def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used: tuple[int, int]) -> int:
+    """The first column that has tags of entities, if the column of the tags, which nobody named, has none; 0: none.
 
     `width` is the number of columns, `used` are those of words and tags. InputError if what is read as words or
     tags is certainly something else.
@@ -162,7 +165,7 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
     lines = lines[:SOME]
     rows = [line for line in lines if len(line[1]) == width]
     if not rows:
-        return []
+        return 0
     first, cells = rows[0][1], [[row[i] for _, row in rows] for i in range(width)]
     found = [i + 1 for i, own in enumerate(cells) if set(own) != {"O"} and all(map(_ENTITY.fullmatch, own))]
     right = all(map(_ENTITY.fullmatch, cells[tag - 1]))
@@ -177,11 +180,11 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
             "--text_column and --label_column"
         )
     if right or columns.named("label_column"):
-        return []
+        return 0
     if all(map(_FRACTION.fullmatch, cells[tag - 1])):
         remedy = f"such as --label_column={found[0]}" if found else "with --label_column"
         raise InputError(f"{begin} {tag} has {first[tag - 1]!r}, not a tag: name the column of the tags, {remedy}")
-    return found
+    return found[0] if found else 0
 
 
 def _is_the_same_in_texts(lines: list[Line], least: int) -> bool:

@@ -17,12 +17,11 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from txl_tf.data.tables import arrow, conll, race_folders
+from txl_tf.data.tables import arrow, conll, json_records, race_folders
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
 from txl_tf.data.tables.encodings import decoded, read_data
-from txl_tf.data.tables.json_records import is_json, read_json
 from txl_tf.data.tables.table import Source, Table, joined, of_cells
 from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
@@ -105,8 +104,7 @@ _PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 _SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
 
-_JSON = ("json", "jsonl", "ndjson")
-_NAMED = ("tsv", "tab", "csv", *_JSON)
+_NAMED = ("tsv", "tab", "csv", *json_records.ENDS)
 
 TABLES = (
     Form("a workbook", _PK, b"xl/", ("xlsx",), reads=_workbook, help="rows of a sheet; row 1 has the columns' names"),
@@ -120,9 +118,9 @@ TABLES = (
     Form("Arrow", arrow.ARROW, ends=("arrow", "feather"), reads=arrow.read_arrow, help="the same; also Feather"),
     Form(
         "JSON",
-        ends=_JSON,
-        looks=lambda source: is_json(source.text),
-        reads=read_json,
+        ends=json_records.ENDS,
+        looks=lambda source: json_records.is_json(source.text),
+        reads=json_records.read_json,
         of_text=True,
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
@@ -135,7 +133,7 @@ TABLES = (
     Form(
         conll.FORM,
         ends=conll.ENDS,
-        looks=lambda source: source.end not in _JSON and conll.is_conll(source),
+        looks=lambda source: source.end not in json_records.ENDS and conll.is_conll(source),
         reads=conll.read_conll,
         of_text=True,
         help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "

@@ -11,6 +11,8 @@ from txl_tf.data.tables.table import Source, Table, of_records
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import check_record, parse_json
 
+ENDS = ("json", "jsonl", "ndjson")
+"""The ends of names that say that a file has this format."""
 _REMEDY = "give a JSON object in each line, or one list of objects"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.counted import counted
+from txl_tf.data.tables import json_records
 from txl_tf.data.tables.delimited import (
     QUOTED_HEADER,
     SEPARATOR_LINE,
@@ -30,7 +31,6 @@ END = ".rows"
 """The end of the names of files with a JSON string for each text."""
 
 _NAMED = {"csv": "CSV", "tsv": "TSV", "tab": "TSV", "ipynb": ""}
-_JSON = ("json", "jsonl", "ndjson")
 _FIRST = 20  # rows that show which columns hold texts
 _MARK = b"\xef\xbb\xbf"
 
@@ -43,10 +43,10 @@ def form_of(file: File) -> str:
     with tf.io.gfile.GFile(file.path, "rb") as opened:
         begin = opened.read(1 << 12).removeprefix(_MARK).lstrip()
         if begin[:1] == b"[":
+            if begin[1:].lstrip()[:1] != b"{":
+                return ""
             opened.seek(0)
-            of_objects = begin[1:].lstrip()[:1] == b"{"
-            named = end in _JSON
-            return "JSON" if of_objects and (named or is_json(opened.read().decode("utf-8-sig", "replace"))) else ""
+            return "JSON" if end in json_records.ENDS or is_json(opened.read().decode("utf-8-sig", "replace")) else ""
         if begin[:1] != b"{":
             return ""
         opened.seek(0)
@@ -106,7 +106,7 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
 
 def unread_json(files: Sequence[File]) -> list[str]:
     """A remark on files that are named as JSON, and have no rows."""
-    count = sum(file.name.lower().rpartition(".")[2] in _JSON for file in files)
+    count = sum(file.name.lower().rpartition(".")[2] in json_records.ENDS for file in files)
     return [f"{counted(count, 'file')} of JSON without an object in each line, read with all marks"] if count else []
 
 

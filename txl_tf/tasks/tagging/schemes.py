@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-PREFIXES = {letter: (letter in "BSUW", letter in "ELSUW") for letter in "BIMELSUW"}
+from txl_tf.data.tables.conll import LETTERS
+
+PREFIXES = {letter: (letter in "BSUW", letter in "ELSUW") for letter in LETTERS}
 """For each letter whether an entity begins at it, and whether it ends there."""
 
 IOB, IO, PLAIN, OLDER = "iob", "io", "plain", ""
@@ -21,7 +23,7 @@ IOB, IO, PLAIN, OLDER = "iob", "io", "plain", ""
 
 OLDER, in runs of older versions: by prefixes if all are O, or B-, I-, E- or S- with a kind; otherwise not at all."""
 
-_LETTER, _KIND = f"(?P<letter>[{''.join(PREFIXES)}])", "(?P<kind>.+)"
+_LETTER, _KIND = f"(?P<letter>[{LETTERS}])", "(?P<kind>.+)"
 _FORMS = [re.compile(form, re.DOTALL) for form in (f"{_LETTER}[-_]{_KIND}", f"{_KIND}[-_]{_LETTER}")]
 _ALONE, _OLDER = re.compile(_LETTER), re.compile("O|[BIES]-.+", re.DOTALL)
 _WITHOUT_KIND = "_"

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
-from txl_tf.data.tables.columns import Columns, near_name
-from txl_tf.data.tables.conll import FORM, LINE, SENTENCES, TAGS, WORDS
+from txl_tf.data.tables.columns import Columns, first_near_name
+from txl_tf.data.tables.conll import FORM, LETTERS, LINE, SENTENCES, TAGS, WORDS
 from txl_tf.data.tables.forms import read_rows, without_collection
 from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import with_lists
@@ -96,7 +96,7 @@ def read_tagged(
 def may_have_texts(columns: Columns, names: Sequence[str]) -> bool:
     """Whether a table with columns of these names may have texts, or lists of words, that can be read without tags."""
     usual = () if columns.named("text_column") else WORDS
-    return not {columns.text_column, "text", "data"}.isdisjoint(names) or any(near_name(one, names) for one in usual)
+    return not {columns.text_column, "text", "data"}.isdisjoint(names) or bool(first_near_name(usual, names))
 
 
 def tagged_rows(values: Sequence[Any], columns: Columns | None = None) -> list[TaggedText]:
@@ -189,7 +189,7 @@ class _Reader:
         odd = schemes.odd_tags(self.first) or sorted(self.first)
         tag = min(odd, key=list(self.first).index)
         bare = "B" not in self.first and set(odd) == self.first.keys() - {"O"}
-        bare = bare and not any(re.match(r"[BIESLUMW]\W", one) for one in odd)
+        bare = bare and not any(re.match(rf"[{LETTERS}]\W", one) for one in odd)
         remedy = "give --scheme=io if it is a kind without prefix" if bare else "correct it"
         raise InputError(
             f"{self.first[tag]}: the tag {tag!r} does not name an entity, as O and B-KIND do: {remedy}, or "
@@ -277,9 +277,7 @@ class _Reader:
         if needed and self._columns.named(field) and not given.isdecimal() and not elsewhere & set(names):
             shown = ", ".join(map(repr, names[:20]))
             raise InputError(f"{self._table.header} has no column {given!r}: it has {shown}; correct --{field}")
-        return next(
-            (name for name in (near_name(one, names) for one in usual) if name), given if given in names else ""
-        )
+        return first_near_name(usual, names) or (given if given in names else "")
 
     def _sentences(self) -> list[tuple[int, dict[str, Any]]] | None:
         """The texts of a table with a row for each word, as lists of words, tags and lines."""
@@ -293,7 +291,7 @@ class _Reader:
         named, names = self._columns.sentence_column, [name for name in self._table.names if name != self._words]
         if named and named not in names:
             raise InputError(f"{self._table.header} has no column {named!r}: correct --sentence_column")
-        sentence = named or next((name for name in (near_name(one, names) for one in SENTENCES) if name), "")
+        sentence = named or first_near_name(SENTENCES, names)
         if not sentence and not self._labelled and self._words not in WORDS:
             return None
         if not sentence and not self._table.empty:
@@ -310,7 +308,7 @@ class _Reader:
 
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
-        document = next((name for name in (near_name(one, self._table.names) for one in DOCUMENTS) if name), "")
+        document = first_near_name(DOCUMENTS, self._table.names)
         seen: set[str] = set()
         inside = None
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
