@@ -195,6 +195,22 @@ def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
     assert model.predict([("t.csv", "")])[0]["label"] in ("bad", "good")
 
 
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (3, "give a text or a list of texts, not 3$"),
+        ({"text": "a"}, "give a text or a list of texts, not {'text'"),
+        (b"abc", "give a text or a list of texts, not b'abc'"),
+        (["a", 3], "text 2 is 3, which is no string"),
+        ([None], "text 1 is None, which is no string"),
+    ],
+)
+def test_what_is_no_text_is_one_line(causal, texts, message):
+    for ask in (causal.generate, causal.score):
+        with pytest.raises(InputError, match=message):
+            ask(texts)
+
+
 def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, tuned):
     regression = txl_tf.load(str(tuned / "regression"), progress=False)
     assert regression.abilities == ("predict", "predict_file", "evaluate") and xlnet.abilities == (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -365,10 +365,16 @@ class Model:
 
     def _in_batches(self, title: str, function: Callable[[list[str]], list[Any]], texts: Texts) -> list[Any]:
         """function(texts), computed for BATCH texts at a time."""
+        if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+            raise InputError(f"give a text or a list of texts, not {texts!r:.40}")
+        texts = list(texts)
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise InputError(f"text {number} is {text!r:.40}, which is no string")
         found: list[Any] = []
         with progress_bar(title, len(texts), " texts", shown=self._progress) as bar:
             for start in range(0, len(texts), BATCH):
-                found += function(list(texts[start : start + BATCH]))
+                found += function(texts[start : start + BATCH])
                 bar.update(len(found) - start)
         return found
 
