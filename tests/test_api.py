@@ -201,8 +201,8 @@ def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
         (3, "give a text or a list of texts, not 3$"),
         ({"text": "a"}, "give a text or a list of texts, not {'text'"),
         (b"abc", "give a text or a list of texts, not b'abc'"),
-        (["a", 3], "text 2 is 3, which is no string"),
-        ([None], "text 1 is None, which is no string"),
+        (["a", 3], "text 2 is 3, not a string"),
+        ([None], "text 1 is None, not a string"),
     ],
 )
 def test_what_is_no_text_is_one_line(causal, texts, message):

@@ -370,7 +370,7 @@ class Model:
         texts = list(texts)
         for number, text in enumerate(texts, start=1):
             if not isinstance(text, str):
-                raise InputError(f"text {number} is {text!r:.40}, which is no string")
+                raise InputError(f"text {number} is {text!r:.40}, not a string")
         found: list[Any] = []
         with progress_bar(title, len(texts), " texts", shown=self._progress) as bar:
             for start in range(0, len(texts), BATCH):

@@ -17,10 +17,10 @@ from txl_tf.ops import Cluster, cluster_logits
 class AdaptiveSoftmax(ClusteredLayer):
     """Log-probabilities of the next token. A rare token takes two steps: its cluster, then the token within it.
 
-    The head is a softmax over the c1 most frequent tokens and one entry per tail cluster:
+    The head is a softmax over the c1 most frequent tokens and one entry per tail cluster.
         log p(id) = log p_head(id)                                              for id < c1
         log p(id) = log p_head(entry c1 + i - 1) + log p_tail_i(id - start_i)   in tail cluster i = 1, 2, ..
-    with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each cluster. The head is computed for all tokens,
+    The logits of each cluster are (hidden @ projection_i^T) @ table_i^T + bias_i. The head is computed for all tokens,
     each tail only for its own tokens (`ops.cluster_nll`).
 
     With `tie_weight` the tables are the embedding's, and so is, without cutoffs, the only projection. With

@@ -29,7 +29,7 @@ TOKENS_AT_ONCE = 4096
 def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
     """The relative gain of every model from each context length to the next: [models, context lengths - 1].
 
-    With l_m(c, t) the loss of model m at position t given c tokens of context (appendix C):
+    l_m(c, t) is the loss of model m at position t given c tokens of context (appendix C).
         f(c, t)   = min over m of l_m(c, t), the group's baseline
         T         = the top r share of positions t with the largest f(c, t)
         f_m(c, c')= mean over T of min(f(c, t), l_m(c', t))
