@@ -92,12 +92,10 @@ def _symbols(path: str) -> Any:
 
 def _pickled_symbols(path: str) -> Any:
     with open_binary(path) as file:
-        if file.peek(2)[:2] == b"PK":
-            root = TorchFile(path, _PICKLED).root
-        else:
-            root = read_pickle(file, re.compile(_PICKLED), path)
-            if root == MAGIC:
-                root = TorchFile(path, _PICKLED).root
+        is_of_torch = file.peek(2)[:2] == b"PK"
+        root = None if is_of_torch else read_pickle(file, re.compile(_PICKLED), path)
+    if is_of_torch or root == MAGIC:
+        root = TorchFile(path, _PICKLED).root
     state: Any = root.state if isinstance(root, PickledCall) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, PickledCall) else state  # a corpus contains its vocabulary
