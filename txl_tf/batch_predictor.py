@@ -36,18 +36,6 @@ FAULT = "fault"
 
 ON_FAULT = ("column", "raise")
 
-_ARGUMENTS = (
-    "model",
-    "_columns",
-    "_ability",
-    "_on_fault",
-    "_batch_size",
-    "_loading",
-    "_options",
-    "_seed",
-    "_seed_column",
-)
-
 
 class BatchPredictor:
     """Maps a batch of rows to the same batch with new columns.
@@ -104,9 +92,10 @@ class BatchPredictor:
         self._columns, self._ability, self._on_fault = columns, ability, on_fault
         self._batch_size, self._loading, self._options = batch_size, dict(loading or {}), options
         self._seed, self._seed_column = options.pop("seed", 0), options.pop("seed_column", None)
+        self._own = (*vars(self), "_own")  # an engine may add attributes
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in _ARGUMENTS}  # an engine may have added its own attributes
+        return {name: vars(self)[name] for name in self._own}
 
     def schema(self, columns: Sequence[str]) -> dict[str, str]:
         """The columns that it adds to a table with these columns: {name: type, as Spark writes it}.
@@ -169,7 +158,6 @@ class BatchPredictor:
         return {**self._rows.adds, **unsure, **({FAULT: (FAULT, str)} if self._on_fault == "column" else {})}
 
     def _results(self, items: list[Any]) -> list[dict[str, Any]]:
-        """The results of rows that were read."""
         found: dict[int, dict[str, Any]] = {}
         for group in self._rows.groups(items, self._together):
             found |= zip(group, self._computed([items[i] for i in group]), strict=True)
@@ -180,7 +168,6 @@ class BatchPredictor:
         return self._batch_size or BATCH
 
     def _computed(self, items: list[Any]) -> list[dict[str, Any]]:
-        """The results of rows that can be computed together."""
         try:
             with _ONE_AT_A_TIME:
                 return self._rows.results(self._tool(), items, self._together, self._options)

@@ -10,7 +10,7 @@ import functools
 import glob
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,10 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
     shapes, shape = file.shapes, functools.partial(file.shape, of="the official TensorFlow code")
     bias = shape("transformer/r_w_bias")
     d_inner, d_model = shape("transformer/layer_0/ff/layer_2/kernel")
-    clusters = _count(shapes, _SOFTMAX + r"/cutoff_(\d+)/b")
+    clusters = next(n for n in itertools.count() if f"{_SOFTMAX}/cutoff_{n}/b" not in shapes)
     ends = [sum(shape(f"{_SOFTMAX}/cutoff_{i}/b")[0] for i in range(n + 1)) for n in range(clusters)]
     found = {
-        "n_layer": _count(shapes, r"transformer/layer_(\d+)/ff/layer_2/kernel"),
+        "n_layer": next(n for n in itertools.count() if f"transformer/layer_{n}/ff/layer_2/kernel" not in shapes),
         "d_model": d_model,
         "d_inner": d_inner,
         "n_head": bias[-2],
@@ -172,9 +172,3 @@ def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:
         (end - start, config.d_embed // config.div_val**i if config.cutoffs else config.d_embed)
         for i, (start, end) in enumerate(itertools.pairwise(bounds))
     ]
-
-
-def _count(shapes: Iterable[str], pattern: str) -> int:
-    """The number of tensors that match, numbered from 0 up to the first gap."""
-    numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
-    return next(n for n in range(len(numbers) + 1) if n not in numbers)

@@ -21,9 +21,8 @@ import tensorflow as tf
 from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.published import official_tf, released
-from txl_tf.published.imported_runs import XLNETS
-from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement
+from txl_tf.published import hub_models, official_tf
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement, xlnet_run
 from txl_tf.published.tensor_files import TensorFile, open_binary
 from txl_tf.storage.files import read_json
 from txl_tf.storage.literal_paths import files_named
@@ -69,7 +68,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     xlnet_config.json must be in the same directory as the checkpoint's files. InputError if there is no checkpoint or
     no settings, they are damaged or contradict each other, or `XLNet` does not support the model.
     """
-    source = released.local(source)
+    source = hub_models.local(source)
     if not source.endswith(".zip"):
         return _opened(source)
     unpacked = _unpacked(source)
@@ -85,7 +84,6 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _opened(source: str) -> Checkpoint:
-    """The Checkpoint in a directory or at a prefix."""
     file = official_tf.open_tensors(_folder(source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
@@ -101,7 +99,7 @@ def _opened(source: str) -> Checkpoint:
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], source, "text")
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, xlnet_run(task), source, "text")
 
 
 def _folder(source: str) -> str:

@@ -167,7 +167,6 @@ def attributes(node: object) -> dict[Any, Any]:
 
 
 def _module_tensors(root: object) -> dict[str, Any]:
-    """The result of nn.Module.state_dict()."""
     found: dict[str, Any] = {}
     waiting, seen = [("", root)], set()
     while waiting:
@@ -184,7 +183,6 @@ def _module_tensors(root: object) -> dict[str, Any]:
 
 
 def _tensor(node: object) -> _Tensor | None:
-    """The _Tensor of a node; None for other nodes."""
     while isinstance(node, PickledCall) and node.path == "torch._utils._rebuild_parameter" and node.args:
         node = node.args[0]
     if not isinstance(node, PickledCall) or not node.path.startswith("torch._utils._rebuild_tensor"):

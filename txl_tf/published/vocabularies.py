@@ -82,7 +82,6 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
 
 
 def _symbols(path: str) -> Any:
-    """The symbols in the order of their ids."""
     if path.endswith(".json"):
         return _by_id(read_json(path, _REMEDY), path)
     if re.search(r"\.(pkl|pickle|bin|pt)$", path):

@@ -8,6 +8,7 @@ with the approximation by tanh ("gelu_new" in that code).
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -20,8 +21,7 @@ from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published.huggingface import files as huggingface_files
-from txl_tf.published.imported_runs import XLNETS
-from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save, xlnet_run
 from txl_tf.published.official_xlnet import BIASES, add_answers, add_layer
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
@@ -111,7 +111,7 @@ def open_checkpoint(source: str) -> Checkpoint:
             f"{where} has problem_type='regression' with {file.shapes[head.tensor][0]} outputs: models with several "
             "scores for a text are not imported, only models with one score"
         )
-    run, notes = XLNETS[head.task], []
+    run, notes = xlnet_run(head.task), []
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]} | dict(head.ours)
     if hasattr(run.groups()["model"], "n_class"):
         architecture["n_class"] = file.shapes[head.tensor][0]
@@ -167,13 +167,12 @@ def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
     if missing := [name for name in needed if name not in shapes]:
         raise InputError(f"{file.path} has no {', '.join(missing)}: it is not an XLNet of this format")
     (vocab_size, d_model), (_, n_head, d_head), (d_inner,) = (shapes[name] for name in needed)
-    numbers = {name.removeprefix(f"{prefix}layer.").partition(".")[0] for name in shapes if f"{prefix}layer." in name}
+    n_layer = next(n for n in itertools.count() if f"{prefix}layer.{n}.rel_attn.q" not in shapes)
     found = {"vocab_size": vocab_size, "d_model": d_model, "n_head": n_head, "d_head": d_head, "d_inner": d_inner}
-    return found | {"n_layer": next(n for n in range(len(numbers) + 1) if str(n) not in numbers), "untie_r": True}
+    return found | {"n_layer": n_layer, "untie_r": True}
 
 
 def _labels(config: Mapping[str, Any], n_class: int, where: str) -> tuple[str, ...]:
-    """The names of the classes in config.json, in the order of their numbers; () if it has none."""
     named = config.get("id2label")
     if not named:
         return ()
@@ -273,7 +272,6 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
 
 
 def _head_of(task: str, config: Any) -> Head:
-    """The head of a model of ours; InputError if there is none."""
     for head in HEADS:
         if head.task == task and all(getattr(config, name) == value for name, value in head.ours.items()):
             return head
