@@ -159,18 +159,14 @@ class BatchPredictor:
 
     def _results(self, items: list[Any]) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
-        for group in self._rows.groups(items, self._together):
+        for group in self._rows.groups(items, self._batch_size or BATCH):
             found |= zip(group, self._computed([items[i] for i in group]), strict=True)
         return [found[i] for i in range(len(items))]
-
-    @property
-    def _together(self) -> int:
-        return self._batch_size or BATCH
 
     def _computed(self, items: list[Any]) -> list[dict[str, Any]]:
         try:
             with _ONE_AT_A_TIME:
-                return self._rows.results(self._tool(), items, self._together, self._options)
+                return self._rows.results(self._tool(), items, self._batch_size or BATCH, self._options)
         except tf.errors.InvalidArgumentError as error:  # such as a text that is too long for an export
             if len(items) == 1:
                 return [{FAULT: one_line(error)}]
@@ -182,7 +178,7 @@ class BatchPredictor:
         if key not in _TOOLS:
             folder, size = usable(self.model), {"batch_size": self._batch_size} if self._rows.task else {}
             if signature_names(folder):
-                _TOOLS[key] = Exported(folder, self._rows.task, self._together)
+                _TOOLS[key] = Exported(folder, self._rows.task, self._batch_size or BATCH)
             else:
                 trained = load(folder, progress=False, **self._loading).trained
                 _TOOLS[key] = tool_for(trained, self._rows.ability, self._loading.get("jit_compile"), **size)

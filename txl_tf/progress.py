@@ -35,7 +35,6 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
     """A tqdm bar, for use in a `with` statement or with close(); update(n) notes that n more units are done.
 
     Args:
-        title: what is being done.
         total: amount of work, in `unit`s.
         unit: for display, such as "B"; "": no speed is shown, since the pieces of work differ too much.
         done: work done already, which does not count for the speed.
@@ -86,11 +85,7 @@ def every(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(title: str, unit: str, leave: bool = True, shown: bool = True) -> Iterator[Callable[..., None]]:
-    """A function report(done, total, **numbers) that draws a bar, whose speed counts from the first report on.
-
-    Args:
-        title, unit, leave, shown: as for `progress_bar`.
-    """
+    """A function report(done, total, **numbers) that draws a `progress_bar`, whose speed counts from the first one."""
     bar: Any = None
 
     def report(done: int, total: int, **numbers: float) -> None:

@@ -46,15 +46,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A kind of model.
+    """A kind of model: its name in config.json, a title for display, and what its models are trained for.
 
-    Attributes:
-        name: as in config.json.
-        title: name for display.
-        tasks: what its models are trained for.
-        presets: named configurations.
-        recipes: named settings for fine-tuning.
-        generates: whether its models are trained to continue texts token by token (score, recl, export).
+    `generates`: whether that is to continue texts token by token (score, recl, export).
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,8 +15,8 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families.base import Preset
-from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
-from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.published import hub_models, official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
@@ -26,7 +26,6 @@ from txl_tf.published.vocabularies import VOCABULARIES, find_vocabulary
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.groups import update
-from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import complete_directory, digest, read_record, require_new_directory
 from txl_tf.tasks.tagging import schemes
@@ -180,8 +179,7 @@ def configure(
         return _run_of(checkpoint, settings, checkpoint.evaluation | evaluation)
     if preset.config.task != run.task:
         raise InputError(f"{checkpoint.file.path} has a head for {run.task}: give no --preset")
-    base = preset.config
-    return dataclasses.replace(base, model=update(base.model, settings), eval=update(base.eval, evaluation))
+    return preset.config.replace(model=settings, eval=evaluation)
 
 
 def _transformer_xl_run(
@@ -195,31 +193,19 @@ def _transformer_xl_run(
         )
     if "cutoffs" not in model:
         raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")
-    return TransformerXLRunConfig(
-        update(TransformerXLConfig(mem_len=evaluation["mem_len"]), model),
-        eval=update(EvalConfig(batch_size=1, tgt_len=128), evaluation),
-    )
+    settings = {"mem_len": evaluation["mem_len"]} | model
+    return TransformerXLRunConfig().replace(model=settings, eval={"batch_size": 1, "tgt_len": 128} | evaluation)
 
 
 def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> XLNetRunConfig:
     """A run in which settings that are not given are those of the official pretraining, except that each part of a
     segment is permuted as a whole."""
-    settings, run = update(XLNetConfig(), model), XLNetRunConfig()
-    data = update(PairsConfig(tgt_len=max(run.data.tgt_len, 2 * settings.reuse_len)), checkpoint.data)
-    part = min(settings.reuse_len, data.tgt_len - settings.reuse_len)
-    perm_size, num_predict = (min(run.objective.perm_size, part), min(run.objective.num_predict, 2 * part))
-    return XLNetRunConfig(
-        settings,
-        data,
-        eval=update(run.eval, evaluation),
-        objective=PermutationLMConfig(num_predict=max(num_predict, 1), perm_size=max(perm_size, 1)),
-    )
-
-
-def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
-    run = checkpoint.config.from_groups({}, checkpoint.file.path)
-    groups = {"model": model, "data": checkpoint.data, "eval": evaluation}
-    return dataclasses.replace(run, **{name: update(getattr(run, name), values) for name, values in groups.items()})
+    run = XLNetRunConfig()
+    reuse_len = update(run.model, model).reuse_len
+    tgt_len = max(run.data.tgt_len, 2 * reuse_len)
+    part = max(min(reuse_len, tgt_len - reuse_len), 1)
+    sizes = {"perm_size": min(run.objective.perm_size, part), "num_predict": min(run.objective.num_predict, 2 * part)}
+    return run.replace(model=model, data={"tgt_len": tgt_len} | checkpoint.data, eval=evaluation, objective=sizes)
 
 
 def _run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
@@ -227,6 +213,9 @@ def _run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str,
 
     InputError if a setting without a default is not given.
     """
-    runs: dict[type[Config], Callable[..., Config]]
-    runs = {TransformerXLRunConfig: _transformer_xl_run, XLNetRunConfig: _xlnet_run}
-    return runs.get(checkpoint.config, _head_run)(checkpoint, model, evaluation)
+    if checkpoint.config is TransformerXLRunConfig:
+        return _transformer_xl_run(checkpoint, model, evaluation)
+    if checkpoint.config is XLNetRunConfig:
+        return _xlnet_run(checkpoint, model, evaluation)
+    run = checkpoint.config.from_groups({}, checkpoint.file.path)
+    return run.replace(model=model, data=checkpoint.data, eval=evaluation)

@@ -46,14 +46,7 @@ from txl_tf.runs.checkpoints import (
 )
 from txl_tf.runs.parameters import LAYER, count_layers, frozen_paths
 from txl_tf.settings.run import FORMAT, Config, parse_config
-from txl_tf.storage.files import (
-    one_level_down,
-    read_json,
-    read_record,
-    read_records,
-    read_text,
-    write_atomically,
-)
+from txl_tf.storage.files import one_level_down, read_json, read_record, read_records, read_text, write_atomically
 from txl_tf.storage.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"

@@ -23,7 +23,6 @@ _REMEDY = "restore it or start a new model_dir"
 FORMAT = 2
 """Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
 
-
 AnyConfig = typing.TypeVar("AnyConfig", bound="Config")
 
 
@@ -151,9 +150,7 @@ class TrainConfig(Group):
     )
     seed: int = usual(1, "random seed, of initial weights, dropout and lane offsets", at_least=0, under="schedule")
     jit_compile: bool = usual(
-        True,
-        "compile the step with XLA on one CPU or GPU (a TPU always compiles)",
-        under="devices",
+        True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)", under="devices"
     )
     steps_per_loop: int = usual(
         200, "updates per call of the host loop on the device; changes no result", at_least=1, under="devices"

@@ -52,7 +52,10 @@ def open_checkpoint(source: str) -> Checkpoint:
 
     InputError if files are missing, damaged or contradict each other, or TransformerXL does not support the model.
     """
-    config, where = _checked_config(source)
+    config, where = huggingface_files.read_config(source)
+    for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
+        if config.get(name, wanted) != wanted:
+            raise InputError(f"{where} has {name}={config[name]!r}: only {wanted} is imported")
     file = huggingface_files.open_tensors(source)
     official_pytorch.drop_buffers(file)
     if "score.weight" in file.shapes or not any(name.startswith("crit.") for name in file.shapes):
@@ -72,16 +75,6 @@ def open_checkpoint(source: str) -> Checkpoint:
     return Checkpoint(
         file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout, TransformerXLRunConfig, source
     )
-
-
-def _checked_config(source: str) -> tuple[dict[str, Any], str]:
-    config, path = huggingface_files.read_config(source)
-    if config.get("model_type", "transfo-xl") != "transfo-xl":
-        raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
-    for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
-        if config.get(name, wanted) != wanted:
-            raise InputError(f"{path} has {name}={config[name]!r}: only {wanted} is imported")
-    return config, path
 
 
 def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:

@@ -146,8 +146,6 @@ def open_checkpoint(source: str) -> Checkpoint:
 def _checked_config(source: str) -> tuple[dict[str, Any], str]:
     """The object in config.json, with defaults, and its path; InputError if our XLNets do not support it."""
     config, path = huggingface_files.read_config(source)
-    if config.get("model_type", "xlnet") != "xlnet":
-        raise InputError(f"{path} is not of an XLNet (model_type xlnet)")
     config = _DEFAULTS | config
     if "vocab_size" not in config and "n_token" in config:
         config["vocab_size"] = config["n_token"]
@@ -265,10 +263,7 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
         about = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": spec["lower_case"]}
         about |= {name: spec[name] for name in ("keep_accents", "remove_space")}
         write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
-    found = _differences(config, vocabulary)
-    if (segments := getattr(data, "max_segments", 1)) > 1:
-        found.append(f"it reads a text at once, not in up to {segments} segments with memory")
-    return found
+    return _differences(config, vocabulary, data)
 
 
 def _head_of(task: str, config: Any) -> Head:
@@ -290,14 +285,15 @@ def _refuse_what_they_lack(config: Any) -> None:
         raise InputError(f"Hugging Face's XLNet has no {', '.join(found)}: this model cannot be exported to it")
 
 
-def _differences(config: Any, vocabulary: Vocabulary) -> list[str]:
-    found = []
-    if config.mem_init != "empty":
-        found.append("memory starts empty, not with zero vectors that are attended to (mem_init=zeros)")
-    if config.dropatt != config.dropout:
-        found.append(f"its training drops attention probabilities at the rate {config.dropout}, not {config.dropatt}")
-    if getattr(config, "summary_type", "") in ("mean", "first"):
-        found.append(f"summary_type={config.summary_type} depends on padding: pad on the left, to the length used here")
-    if not isinstance(vocabulary, XLNetVocabulary):
-        found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
-    return found
+def _differences(config: Any, vocabulary: Vocabulary, data: Any) -> list[str]:
+    summary, segments = getattr(config, "summary_type", ""), getattr(data, "max_segments", 1)
+    is_padded, has_tokenizer = summary in ("mean", "first"), isinstance(vocabulary, XLNetVocabulary)
+    rates = f"{config.dropout}, not {config.dropatt}"
+    differing = {
+        "memory starts empty, not with zero vectors that are attended to (mem_init=zeros)": config.mem_init != "empty",
+        f"its training drops attention probabilities at the rate {rates}": config.dropatt != config.dropout,
+        f"summary_type={summary} depends on padding: pad on the left, to the length used here": is_padded,
+        f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf": not has_tokenizer,
+        f"it reads a text at once, not in up to {segments} segments with memory": segments > 1,
+    }
+    return [what for what, differs in differing.items() if differs]
