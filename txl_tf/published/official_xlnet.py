@@ -24,7 +24,7 @@ from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import hub_models, official_tf
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement, xlnet_run
 from txl_tf.published.tensor_files import TensorFile, open_binary
-from txl_tf.storage.files import read_json
+from txl_tf.storage.files import read_record
 from txl_tf.storage.literal_paths import files_named
 
 CONVENTIONS = {"mem_init": "zeros", "layer_norm_epsilon": 1e-12}
@@ -45,18 +45,15 @@ def _unpacked(path: str) -> tempfile.TemporaryDirectory:
     """The required files of a zip, in a temporary folder that is deleted together with this object."""
     with open_binary(path) as file, named_damage(path):
         archive = zipfile.ZipFile(file)
-        members = [
-            name
-            for name in archive.namelist()
-            if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not is_of_a_mac(name)
-        ]
-        names = [name.rpartition("/")[2] for name in members]
+        members = {name: name.rpartition("/")[2] for name in archive.namelist() if not is_of_a_mac(name)}
+        members = {name: last for name, last in members.items() if _PUBLISHED.fullmatch(last)}
+        names = members.values()
         if len(set(names)) != len(names):
             raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
         if CONFIG not in names or not any(name.endswith(".index") for name in names):
             raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
         folder = tempfile.TemporaryDirectory(prefix="xlnet")
-        for member, name in zip(members, names, strict=True):
+        for member, name in members.items():
             with archive.open(member) as packed, open(f"{folder.name}/{name}", "wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, 1 << 20)
         return folder
@@ -113,19 +110,19 @@ def _folder(source: str) -> str:
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:
     """The object in xlnet_config.json, checked to have all fields and no unknown ones; and its path."""
     where = tf.io.gfile.join(folder, CONFIG)
-    config = read_json(where, "it was published with the checkpoint; for a fine-tuned model copy it there")
-    names = {*_FIELDS, "ff_activation"}
-    if not isinstance(config, dict) or set(config) != names:
-        found = set(config) if isinstance(config, dict) else set()
+    remedy = "it was published with the checkpoint; for a fine-tuned model copy it there"
+    config, names = read_record(where, {}, remedy), {*_FIELDS, "ff_activation"}
+    if found := names ^ config.keys():
+        lacking, unknown = sorted(found & names), sorted(found - names)
         raise InputError(
-            f"{where} is not as XLNet's code writes it: it lacks {sorted(names - found)}, and has "
-            f"{sorted(found - names)}, which is not known"
+            f"{where} is not as XLNet's code writes it: it lacks {lacking}, and has {unknown}, which is not known"
         )
     wrong = [name for name in _FIELDS if type(config[name]) is not (bool if name == "untie_r" else int)]
-    if wrong or config["ff_activation"] not in ACTIVATIONS:
+    wrong += ["ff_activation"] if config["ff_activation"] not in ACTIVATIONS else []
+    if wrong:
         raise InputError(
-            f"{where}: {(wrong or ['ff_activation'])[0]} is {config[(wrong or ['ff_activation'])[0]]!r}; numbers must "
-            f"be integers, untie_r true or false, and ff_activation one of {', '.join(ACTIVATIONS)}"
+            f"{where}: {wrong[0]} is {config[wrong[0]]!r}; numbers must be integers, untie_r true or false, and "
+            f"ff_activation one of {', '.join(ACTIVATIONS)}"
         )
     return config, where
 

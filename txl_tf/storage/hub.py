@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -76,11 +77,8 @@ def _listed(place: HfUri, folder: str) -> list[str]:
     except (httpx2.TransportError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         if not os.path.isdir(folder) or (isinstance(error, HfHubHTTPError) and error.response.status_code < 500):
             raise
-    return [
-        os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
-        for parent, _, names in os.walk(folder)
-        for name in names
-    ]
+    paths = pathlib.Path(folder).rglob("*")
+    return [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
 
 
 @contextlib.contextmanager
