@@ -18,9 +18,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.published.layout import Checkpoint, Entries, TensorEntry
 from txl_tf.published.official_tf import add_layer
-from txl_tf.published.pickles import PickledCall, as_dict
 from txl_tf.published.tensor_files import TensorFile, unwrapped
-from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
+from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, modules, state_dict
 
 CONVENTIONS = {"mem_init": "empty", "same_length_window": "pytorch", "layer_norm_epsilon": 1e-5}
 
@@ -46,17 +45,15 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Settings from the attributes of a whole model: of TransformerXLConfig, fixed and not, and of EvalConfig."""
-    if not isinstance(root, PickledCall) or as_dict(root) is not None:
+    found = modules(root)
+    if not found:
         return {}, {}, {}
-    model = attributes(root)
+    model = found[""]
     if model.get("attn_type", 0) != 0:
         raise InputError(f"{source} has attn_type={model['attn_type']}: only 0, Transformer-XL's own, is imported")
-    modules = as_dict(model.get("_modules")) or {}
-    cutoffs = attributes(modules.get("word_emb")).get("cutoffs")
+    cutoffs = found.get("word_emb.", {}).get("cutoffs")
     told = {"cutoffs": tuple(cutoffs[:-1])} if isinstance(cutoffs, list) else {}
-    layers = as_dict(attributes(modules.get("layers")).get("_modules")) or {}
-    attention = (as_dict(attributes(layers.get("0")).get("_modules")) or {}).get("dec_attn")
-    settings = {"pre_lnorm": bool(attributes(attention).get("pre_lnorm", False))}
+    settings = {"pre_lnorm": bool(found.get("layers.0.dec_attn.", {}).get("pre_lnorm", False))}
     names = ("tgt_len", "mem_len", "clamp_len", "same_length")
     return told, settings, {name: model[name] for name in names if type(model.get(name)) in (int, bool)}
 

@@ -67,7 +67,7 @@ def read_pickle(
     except InputError:
         raise
     except Exception as error:  # damaged files can cause any error
-        reason = f"{type(error).__name__}: {str(error) or 'it has no end'}"
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise InputError(f"{where} is not a whole pickle ({reason}): fetch it again") from error
 
 

@@ -153,32 +153,28 @@ class TorchFile:
         return np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False)
 
 
-def state_dict(root: object) -> dict[Any, Any] | None:
-    """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; None for other trees."""
-    if isinstance(root, PickledCall) and as_dict(root) is None:
-        return _module_tensors(root)
-    return as_dict(root)
-
-
-def attributes(node: object) -> dict[Any, Any]:
-    """The attributes {name: node} of a pickled object."""
-    state = node.state if isinstance(node, PickledCall) else None
-    return state if isinstance(state, dict) else {}
-
-
-def _module_tensors(root: object) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    waiting, seen = [("", root)], set()
-    while waiting:
-        prefix, module = waiting.pop()
-        if id(module) in seen:
-            raise InputError(f"the pickled model has a module twice, one as {prefix}: save its state_dict() instead")
-        seen.add(id(module))
-        state = attributes(module)
+def state_dict(root: object) -> dict[Any, Any]:
+    """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; empty for other trees."""
+    found = as_dict(root) or {}
+    for place, state in modules(root).items():
         for group in ("_parameters", "_buffers"):
             tensors = as_dict(state.get(group)) or {}
-            found |= {f"{prefix}{name}": node for name, node in tensors.items() if node is not None}
-        waiting += [(f"{prefix}{name}.", child) for name, child in (as_dict(state.get("_modules")) or {}).items()]
+            found |= {f"{place}{name}": node for name, node in tensors.items() if node is not None}
+    return found
+
+
+def modules(root: object) -> dict[str, dict[Any, Any]]:
+    """The attributes {name: node} of a pickled nn.Module and of all in it: {"": .., "layers.0.": ..}; else empty."""
+    found: dict[str, dict[Any, Any]] = {}
+    waiting, seen = [("", root)] if isinstance(root, PickledCall) and as_dict(root) is None else [], set()
+    while waiting:
+        place, module = waiting.pop()
+        if id(module) in seen:
+            raise InputError(f"the pickled model has a module twice, one as {place}: save its state_dict() instead")
+        seen.add(id(module))
+        state = getattr(module, "state", None)
+        found[place] = state if isinstance(state, dict) else {}
+        waiting += [(f"{place}{name}.", child) for name, child in (as_dict(found[place].get("_modules")) or {}).items()]
     return found
 
 

@@ -23,9 +23,8 @@ def _official(model: dict, data: dict, train: dict, evaluation: dict) -> Transfo
 _BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
 _LARGE_TRAIN = _BASE_TRAIN | {"warmup_steps": 4_000, "steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000}
 _WT103 = {"vocab_size": 267_735, "cutoffs": (20_000, 40_000, 200_000)}
-_LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4, "untie_r": True} | {
-    "proj_same_dim": False
-}
+_LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4}
+_LM1B |= {"untie_r": True, "proj_same_dim": False}
 _SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
 
 

@@ -105,7 +105,7 @@ def _weights(source: str) -> Iterator[tuple[str, str]]:
 
 def _open_torch(path: str) -> TensorFile:
     file = TorchFile(path)
-    return file.tensors(state_dict(file.root) or {})
+    return file.tensors(state_dict(file.root))
 
 
 _TRANSPOSED = re.compile(r"/kernel:0$|/(emb|out)_projs_._\d+:0$")
