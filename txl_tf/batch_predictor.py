@@ -33,7 +33,6 @@ from txl_tf.settings.groups import Range
 
 FAULT = "fault"
 """The column with the reason why a row has no results."""
-
 ON_FAULT = ("column", "raise")
 
 
@@ -187,5 +186,4 @@ class BatchPredictor:
 
 _ONE_AT_A_TIME = threading.RLock()
 """A model computes one batch at a time; its operations use all processors."""
-
 _TOOLS: dict[bytes, Any] = {}

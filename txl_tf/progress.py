@@ -13,7 +13,6 @@ from typing import Any, TextIO
 
 Progress = Callable[[int, int], None]
 """A function to call with the work done, and all work."""
-
 _LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_noinv_fmt}, {remaining} left{postfix}"
 
 

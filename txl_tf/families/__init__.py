@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import keras
 
 _FAMILIES: dict[str, Family] = {}
-
 Kind = TypeVar("Kind", bound=Task)
 
 

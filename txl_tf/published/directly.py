@@ -28,10 +28,8 @@ from txl_tf.storage.files import write_atomically
 
 READY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "ready")
 """The folder of the models that come with the package: a model_dir for each name."""
-
 _LARGE = 1 << 26
 """Larger files are recognised by size and time of change, not by their bytes."""
-
 _FILES = "files.json"
 """The file of an imported model that names its other files and their sizes."""
 

@@ -26,10 +26,8 @@ _OLD_NAMES = {
     "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
 }
 """Names from before models had owners."""
-
 PLACE = "https://storage.googleapis.com/xlnet/released_models"
 NAMES = ("cased_L-12_H-768_A-12.zip", "cased_L-24_H-1024_A-16.zip")
-
 CACHE = "TXL_TF_CACHE"
 """The environment variable for another cache folder than ~/.cache/txl_tf."""
 

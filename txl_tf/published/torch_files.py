@@ -30,7 +30,6 @@ MODULES = (
     r"|((pytorch\.)?(utils\.)?(mem_transformer|proj_adaptive_softmax|adaptive_softmax))\.\w+"
 )
 """The same with the further names in a pickled model of the official code."""
-
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _STORAGES = {

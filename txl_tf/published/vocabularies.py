@@ -31,7 +31,6 @@ _TOKENIZER = (
 )
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
-
 NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
 """The usual names of files for `read_vocabulary` next to a checkpoint."""
 

@@ -38,7 +38,6 @@ _NO_RECIPE = {
     *("log_steps", "save_steps", "eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training that change no weight, and one that the card shows elsewhere."""
-
 _EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
 
 

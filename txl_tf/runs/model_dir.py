@@ -57,7 +57,6 @@ EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
 """The fields that a line of evaluations.jsonl must have, besides its step."""
-
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
 
 

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from txl_tf.errors import InputError
 
 INT32_MAX = 2**31 - 1
-
 HEADINGS = ("data", "model", "optimizer", "schedule", "saving", "evaluation", "devices")
 """The headings that flags of settings are listed under, in this order."""
 

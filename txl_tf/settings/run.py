@@ -19,10 +19,8 @@ from txl_tf.settings.groups import Group, field_types, from_dict, hidden, minor,
 from txl_tf.storage.strict_json import check_record, parse_json
 
 _REMEDY = "restore it or start a new model_dir"
-
 FORMAT = 2
 """Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
-
 AnyConfig = typing.TypeVar("AnyConfig", bound="Config")
 
 

@@ -26,7 +26,6 @@ from txl_tf.storage.strict_json import NUMBER, Fields
 LOCK_FILE = "lock.json"
 RENEW_SECONDS = 20.0
 STALE_SECONDS = 180.0
-
 _FIELDS: Fields = {"id": str, "host": str, "machine": str, "process": int, "started": str, "time": NUMBER}
 
 

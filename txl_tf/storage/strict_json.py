@@ -15,10 +15,8 @@ from txl_tf.storage.surrogates import whole
 
 NUMBER = (int, float)
 """The type of a field that may be an integer or not."""
-
 Fields = Mapping[str, type | tuple[type, ...]]
 """The fields that a record must have, and the types of their values; true and false do not count as numbers."""
-
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
 
 

@@ -23,7 +23,6 @@ from txl_tf.storage.strict_json import check_record
 
 MODEL_TYPES = ("transfo-xl", "xlnet")
 """The values of model_type in config.json whose models are imported."""
-
 _REMEDY = "--source is the directory as published"
 _TYPES = {
     "model_type": str,
@@ -113,7 +112,6 @@ _PATH = re.compile(
     r"\w+/(?:\w+/)?((?:transformer|lm_loss|sequence_summary|logits_proj|classifier|qa_outputs|crit|score)/.+):0"
 )
 """The group of a part of the model, the model's name, and the path of a weight in the model."""
-
 _ENDINGS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
