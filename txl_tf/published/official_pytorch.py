@@ -34,7 +34,6 @@ def open_checkpoint(source: str) -> Checkpoint:
     if not tensors or not all(isinstance(name, str) for name in tensors):
         raise InputError(f"{source} holds neither a state_dict nor a model: save model.state_dict() by itself")
     file = unwrapped(torch_file.tensors(tensors))
-    drop_buffers(file)
     told, settings, evaluation = _told_by_attributes(torch_file.root, source)
     architecture = infer(file) | told | ties(file)
     own_layout = functools.partial(layout, reverse_clusters=True)
@@ -56,12 +55,6 @@ def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict
     settings = {"pre_lnorm": bool(found.get("layers.0.dec_attn.", {}).get("pre_lnorm", False))}
     names = ("tgt_len", "mem_len", "clamp_len", "same_length")
     return told, settings, {name: model[name] for name in names if type(model.get(name)) in (int, bool)}
-
-
-def drop_buffers(file: TensorFile) -> None:
-    """Leaves out what is not a weight: the frequencies of the sinusoids."""
-    for name in ("pos_emb.inv_freq", "transformer.pos_emb.inv_freq"):
-        file.shapes.pop(name, None)
 
 
 def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:

@@ -187,8 +187,6 @@ def _tensor(node: object) -> _Tensor | None:
         numbers = (offset, *shape, *strides)
     except (ValueError, TypeError):
         return None
-    if not isinstance(storage, _Storage) or len(shape) != len(strides):
-        return None
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        return None
-    return _Tensor(storage, offset, tuple(shape), tuple(strides))
+    fits = isinstance(storage, _Storage) and len(shape) == len(strides)
+    fits = fits and all(type(number) is int and number >= 0 for number in numbers)
+    return _Tensor(storage, offset, tuple(shape), tuple(strides)) if fits else None

@@ -79,7 +79,7 @@ def needed(names: Sequence[str], where: str) -> list[str]:
     if not weights:
         raise InputError(f"{where} has none of {', '.join(_OPENERS)}")
     found = [next((name for name in known if name in names), "") for _, known in VOCABULARIES.values()]
-    beside = _BESIDE_VOCABULARY if any(found) else ("tokenizer.json",)
+    beside = ("tokenizer_config.json", "added_tokens.json") if any(found) else ("tokenizer.json",)
     return ["config.json", *filter(None, found), *(name for name in beside if name in names), *weights]
 
 
@@ -167,7 +167,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
     places = read_record(index, {"weight_map": dict}, _REMEDY)["weight_map"]
     names = sorted({str(name) for name in places.values()})
     if not names or any(not name or "/" in name or "\\" in name for name in names):
-        raise InputError(f"{index}: weight_map must name files of its own directory, such as {_SHARD}: {_REMEDY}")
+        raise InputError(f"{index}: weight_map must name files of its own directory: {_REMEDY}")
     if missing := [name for name in names if not tf.io.gfile.exists(tf.io.gfile.join(source, name))]:
         raise InputError(f"{index} names missing files, {', '.join(missing)}: copy them there")
     files = {name: opener(tf.io.gfile.join(source, name)) for name in names}
@@ -196,7 +196,5 @@ def _hint(source: str) -> str:
     return ""
 
 
-_BESIDE_VOCABULARY = ("tokenizer_config.json", "added_tokens.json")
-_SHARD = "model-00001-of-00002.safetensors"
 _OTHER = ("training_args.bin", "optimizer.bin", "scheduler.bin", "vocab.bin")
 """Files with such endings that hold no weights."""

@@ -57,7 +57,6 @@ def open_checkpoint(source: str) -> Checkpoint:
         if config.get(name, wanted) != wanted:
             raise InputError(f"{where} has {name}={config[name]!r}: only {wanted} is imported")
     file = huggingface_files.open_tensors(source)
-    official_pytorch.drop_buffers(file)
     if "score.weight" in file.shapes or not any(name.startswith("crit.") for name in file.shapes):
         head = "a classifier's head" if "score.weight" in file.shapes else "no head"
         raise InputError(f"{file.path} has {head}: of Hugging Face's TransfoXL only language models are supported")
