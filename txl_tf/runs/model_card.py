@@ -85,17 +85,20 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
     texts = {
         name: read_bytes(path).decode("utf-8", "replace") for name, path in files.items() if tf.io.gfile.exists(path)
     }
-    sections = {
+    sections: dict[str, Iterable[str]] = {
         "": _introduction(known, steps, sum(map(math.prod, weights.values()))),
         "Result": _results(known),
         "Errors": error_files.in_a_card(texts),
         "How to use it": _use(known),
         "Limits": _limits(known),
-        "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
+        "Learning curve": [f"![loss against steps]({PICTURE_FILE})"] if curve else [],
         "Data": _data(known),
         "Sizes": _settings_table(config.model, _SIZES, {"mem_len"} if _alone(config) else ()),
         "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
-        "Weights": _weights(config, weights),
+        "Weights": [
+            weights_table(weights, frozen_paths(config.train.freeze, weights)),
+            "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`.",
+        ],
     }
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
@@ -151,11 +154,6 @@ def _introduction(known: _Known, steps: list[int], count: int) -> Iterator[str]:
             step, best = model_dirs.chosen_step(model_dir, config), model_dirs.best_step(model_dir)
             why = "the newest, since none was evaluated" if best is None else "the best on dev"
             yield f"Commands answer with those after {step:,}, {why}; `--checkpoint=latest` takes the newest."
-
-
-def _weights(config: Config, weights: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    yield weights_table(weights, frozen_paths(config.train.freeze, weights))
-    yield "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`."
 
 
 def _settings_table(group: Any, always: Collection[str] = (), never: Collection[str] = ()) -> Iterator[str]:
