@@ -213,12 +213,8 @@ class TrainConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        warmup, steps, average, profile = (
-            self.warmup_steps,
-            self.train_steps,
-            self.average_from_step,
-            self.profile_steps,
-        )
+        steps, warmup = self.train_steps, self.warmup_steps
+        average, profile = self.average_from_step, self.profile_steps
         require(
             not profile or (len(profile) == 2 and profile[0] < profile[1] <= steps),
             f"profile_steps={','.join(map(str, profile))} must be two numbers of updates, a,b with "

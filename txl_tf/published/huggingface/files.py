@@ -24,14 +24,8 @@ from txl_tf.storage.strict_json import check_record
 MODEL_TYPES = ("transfo-xl", "xlnet")
 """The values of model_type in config.json whose models are imported."""
 _REMEDY = "--source is the directory as published"
-_TYPES = {
-    "model_type": str,
-    "architectures": list,
-    "cutoffs": list,
-    "tie_projs": list,
-    "ff_activation": str,
-    "problem_type": str,
-}
+_TYPES: dict[str, type] = dict.fromkeys(("model_type", "ff_activation", "problem_type"), str)
+_TYPES |= dict.fromkeys(("architectures", "cutoffs", "tie_projs"), list)
 """Types of fields that are not settings of ours; `from_dict` checks the types of those."""
 
 

@@ -28,16 +28,8 @@ from txl_tf.storage.files import write_atomically
 
 _CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
 _SHAPED = (
-    "vocab_size",
-    "n_layer",
-    "d_model",
-    "d_embed",
-    "n_head",
-    "d_head",
-    "d_inner",
-    "untie_r",
-    "cutoffs",
-    "div_val",
+    *("vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r"),
+    *("cutoffs", "div_val"),
 )
 _FREE = ("pre_lnorm", "layer_norm_epsilon", "init_std", "proj_init_std", "dropout", "dropatt")
 _EVALUATION = ("mem_len", "clamp_len", "same_length")

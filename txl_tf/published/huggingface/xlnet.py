@@ -35,12 +35,8 @@ _MEMORY = ("mem_len", "reuse_len")
 _REACH = (*_MEMORY, "clamp_len")
 _DEFAULTS = {"ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
 """The defaults of Hugging Face's XLNetConfig, for fields that are missing in older files."""
-_LOGITS = {
-    "summary_type": "summary_type",
-    "summary_use_proj": "summary_use_proj",
-    "summary_last_dropout": "summary_dropout",
-}
-_N_TOP = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
+_LOGITS = {name: name for name in ("summary_type", "summary_use_proj")} | {"summary_last_dropout": "summary_dropout"}
+_N_TOP = {name: name for name in ("start_n_top", "end_n_top")}
 
 
 class Head(NamedTuple):
