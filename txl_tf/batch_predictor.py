@@ -125,7 +125,9 @@ class BatchPredictor:
             except InputError as error:
                 results[line] = {FAULT: str(error)}
         if not (refuses and results):
-            results |= zip(items, self._results(list(items.values())), strict=True)
+            lines, rows = list(items), list(items.values())
+            for group in self._rows.groups(rows, self._batch_size or BATCH):
+                results |= zip([lines[i] for i in group], self._computed([rows[i] for i in group]), strict=True)
         if refuses:
             faults = Faults("the batch")
             for line, one in results.items():
@@ -155,12 +157,6 @@ class BatchPredictor:
         """{new column: (the field of a result that it has, its type)}."""
         unsure = {"unsure": ("unsure", bool)} if self._options.get("unsure_below") is not None else {}
         return {**self._rows.adds, **unsure, **({FAULT: (FAULT, str)} if self._on_fault == "column" else {})}
-
-    def _results(self, items: list[Any]) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
-        for group in self._rows.groups(items, self._batch_size or BATCH):
-            found |= zip(group, self._computed([items[i] for i in group]), strict=True)
-        return [found[i] for i in range(len(items))]
 
     def _computed(self, items: list[Any]) -> list[dict[str, Any]]:
         try:

@@ -104,12 +104,6 @@ def require_generation(config: Config, where: str) -> None:
         )
 
 
-def require_quantization(config: Config, where: str) -> None:
-    """InputError if the weights of these models cannot be rounded; `where` names the model's place."""
-    if not family_of(config).generates:
-        raise InputError(f"{where} holds {with_article(config)}: quantize is for {TRANSFORMER_XL.title} alone, omit it")
-
-
 def config_from_json(text: str, where: str = "config.json") -> Config:
     """The settings in the text of a config.json; missing settings have their defaults.
 

@@ -45,7 +45,12 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
         raise InputError(f"{path} is not a SentencePiece model: {', '.join(options)} would have no effect")
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
-    symbols = _symbols(path)
+    if path.endswith(".json"):
+        symbols = _by_id(read_json(path, _REMEDY), path)
+    elif re.search(r"\.(pkl|pickle|bin|pt)$", path):
+        symbols = _pickled_symbols(path)
+    else:
+        symbols = [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
     if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise InputError(f"{path} has no list of symbols: {_REMEDY}")
     try:
@@ -78,14 +83,6 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
     with naming(path):
         return XLNetVocabulary(model, **told | dict(options or {}))
-
-
-def _symbols(path: str) -> Any:
-    if path.endswith(".json"):
-        return _by_id(read_json(path, _REMEDY), path)
-    if re.search(r"\.(pkl|pickle|bin|pt)$", path):
-        return _pickled_symbols(path)
-    return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
 
 
 def _pickled_symbols(path: str) -> Any:

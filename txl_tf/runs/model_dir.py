@@ -234,8 +234,9 @@ def load_trained(
         raise InputError(f"{model_dir} has no {CONFIG_FILE}: {remedy}")
     config = change(config) if change else config
     config = config.replace(model={"dtype": dtype}) if dtype else config
-    if quantize:
-        families.require_quantization(config, model_dir)
+    if quantize and not families.family_of(config).generates:
+        title = families.TRANSFORMER_XL.title
+        raise InputError(f"{model_dir} holds {families.with_article(config)}: quantize is for {title} alone, omit it")
     if weights == "average" and not config.train.averages_weights:
         raise InputError(f"{model_dir} has no averaged weights: its run had neither ema_decay nor average_from_step")
     weights = weights or ("average" if config.train.averages_weights else "last")
