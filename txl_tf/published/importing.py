@@ -182,40 +182,29 @@ def configure(
     return preset.config.replace(model=settings, eval=evaluation)
 
 
-def _transformer_xl_run(
-    checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]
-) -> TransformerXLRunConfig:
-    """A run with the same memory in training as in evaluation. The memory length and the cutoffs must be given."""
-    if "mem_len" not in evaluation:
-        raise InputError(
-            f"{checkpoint.file.path} does not say how much memory to use: give --preset, or --mem_len, --clamp_len and "
-            "--same_length"
-        )
-    if "cutoffs" not in model:
-        raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")
-    settings = {"mem_len": evaluation["mem_len"]} | model
-    return TransformerXLRunConfig().replace(model=settings, eval={"batch_size": 1, "tgt_len": 128} | evaluation)
-
-
-def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> XLNetRunConfig:
-    """A run in which settings that are not given are those of the official pretraining, except that each part of a
-    segment is permuted as a whole."""
-    run = XLNetRunConfig()
-    reuse_len = update(run.model, model).reuse_len
-    tgt_len = max(run.data.tgt_len, 2 * reuse_len)
-    part = max(min(reuse_len, tgt_len - reuse_len), 1)
-    sizes = {"perm_size": min(run.objective.perm_size, part), "num_predict": min(run.objective.num_predict, 2 * part)}
-    return run.replace(model=model, data={"tgt_len": tgt_len} | checkpoint.data, eval=evaluation, objective=sizes)
-
-
 def _run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
     """A run with these fields of the groups "model" and "eval", and with defaults for the others.
 
-    InputError if a setting without a default is not given.
+    A Transformer-XL has the same memory in training as in evaluation. An XLNet is pretrained as by the official code,
+    except that each part of a segment is permuted as a whole. InputError if a setting without a default is not given.
     """
-    if checkpoint.config is TransformerXLRunConfig:
-        return _transformer_xl_run(checkpoint, model, evaluation)
-    if checkpoint.config is XLNetRunConfig:
-        return _xlnet_run(checkpoint, model, evaluation)
-    run = checkpoint.config.from_groups({}, checkpoint.file.path)
-    return run.replace(model=model, data=checkpoint.data, eval=evaluation)
+    run, where = checkpoint.config.from_groups({}, checkpoint.file.path), checkpoint.file.path
+    groups: dict[str, Any] = {"model": model, "data": checkpoint.data, "eval": evaluation}
+    if isinstance(run, TransformerXLRunConfig):
+        if "mem_len" not in evaluation:
+            raise InputError(
+                f"{where} does not say how much memory to use: give --preset, or --mem_len, --clamp_len and "
+                "--same_length"
+            )
+        if "cutoffs" not in model:
+            raise InputError(f"{where} does not say where its clusters end: give --preset or --cutoffs")
+        groups["model"] = {"mem_len": evaluation["mem_len"]} | model
+        groups["eval"] = {"batch_size": 1, "tgt_len": 128} | evaluation
+    elif isinstance(run, XLNetRunConfig):
+        reuse_len = update(run.model, model).reuse_len
+        tgt_len = max(run.data.tgt_len, 2 * reuse_len)
+        part = max(min(reuse_len, tgt_len - reuse_len), 1)
+        groups["data"] = {"tgt_len": tgt_len} | checkpoint.data
+        most, predicted = run.objective.perm_size, run.objective.num_predict
+        groups["objective"] = {"perm_size": min(most, part), "num_predict": min(predicted, 2 * part)}
+    return run.replace(**groups)

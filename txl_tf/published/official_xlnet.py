@@ -90,9 +90,7 @@ def _opened(source: str) -> Checkpoint:
         )
     config, where = _read_config(folder)
     architecture = {ours: config[theirs] for theirs, ours in _FIELDS.items()}
-    inferred = _inferred(file)
-    stated = {theirs: config[theirs] for theirs in _FIELDS}
-    require_agreement(stated, {theirs: inferred[ours] for theirs, ours in _FIELDS.items() if ours in inferred}, where)
+    require_agreement(config, _inferred(file), where)
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
@@ -128,9 +126,9 @@ def _read_config(folder: str) -> tuple[dict[str, Any], str]:
 
 
 def _inferred(file: TensorFile) -> dict[str, Any]:
-    """The fields of XLNetConfig that follow from the shapes, except those whose tensor is missing."""
+    """The fields of xlnet_config.json that follow from the shapes, except those whose tensor is missing."""
     shapes, found = file.shapes, {}
-    found["vocab_size"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
+    found["n_token"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
     if bias := shapes.get("model/transformer/r_w_bias"):
         found |= {"untie_r": len(bias) == 3, "n_head": bias[-2], "d_head": bias[-1]}
     if table := shapes.get("model/transformer/seg_embed"):
