@@ -283,11 +283,8 @@ def distribute_batches(
     @tf.autograph.experimental.do_not_convert  # nothing here needs autograph, which delays the first batch
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         hosts = context.num_input_pipelines
-        return make_dataset(
-            host=context.input_pipeline_id,
-            num_hosts=hosts,
-            replicas_per_host=context.num_replicas_in_sync // hosts,
-        )
+        replicas = context.num_replicas_in_sync // hosts
+        return make_dataset(host=context.input_pipeline_id, num_hosts=hosts, replicas_per_host=replicas)
 
     if isinstance(strategy, tf.distribute.OneDeviceStrategy) and on_cpu(strategy):
         # A distributed iterator's GeneratorDataset makes malloc return free memory to the system at once (mallopt with

@@ -61,22 +61,19 @@ def task_of(config: Config | type[Config], kind: type[Task] = Task) -> Task:
     return task
 
 
+def _tasks() -> list[tuple[Family, Task]]:
+    return [(family, task) for family in _FAMILIES.values() for task in family.tasks]
+
+
 def able_to(ability: str) -> str:
     """The families and tasks whose models have a method of `txl_tf.Model`, for a message."""
-    titles = [
-        f"{family.title} for {task.name}"
-        for family in _FAMILIES.values()
-        for task in family.tasks
-        if ability in task.methods
-    ]
+    titles = [f"{family.title} for {task.name}" for family, task in _tasks() if ability in task.methods]
     return " or ".join(titles) or "another version of txl_tf"
 
 
 def tuned_configs() -> dict[str, type[Config]]:
     """The settings of every task for which models are fine-tuned, by the task's name."""
-    return {
-        task.name: task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, FineTuning)
-    }
+    return {task.name: task.config for _, task in _tasks() if isinstance(task, FineTuning)}
 
 
 def make_model(config: Any) -> keras.Model:
@@ -86,7 +83,7 @@ def make_model(config: Any) -> keras.Model:
 
 def run_configs() -> list[type[Config]]:
     """The settings of every task of every family that learns from a Corpus."""
-    return [task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, Pretraining)]
+    return [task.config for _, task in _tasks() if isinstance(task, Pretraining)]
 
 
 def with_article(config: Config | type[Config]) -> str:

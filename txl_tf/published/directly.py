@@ -71,9 +71,7 @@ def _say_once(line: str) -> None:
 
 def _format(path: str) -> str:
     """The format of a published model, as in `importing.FORMATS`; "": it is not a local published model."""
-    if os.path.isfile(path):
-        return "official_xlnet" if path.endswith(".zip") else ""
-    if os.path.exists(os.path.join(path, "xlnet_config.json")):
+    if os.path.exists(os.path.join(path, "xlnet_config.json")) or (path.endswith(".zip") and os.path.isfile(path)):
         return "official_xlnet"
     return "huggingface" if os.path.exists(os.path.join(path, "config.json")) and has_tensors(path) else ""
 

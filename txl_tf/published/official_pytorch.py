@@ -146,12 +146,7 @@ def layout(
         for n, name in enumerate(in_layers):
             entries.add(name, heads, f"layer_{n}/attention/{ours}")
     for n in range(config.n_layer):
-        add_layer(entries, config, n, f"{prefix}layers/{n}", _LAYER)
+        parts = [f"dec_attn/{part}" for part in ("qkv_net", "r_net", "o_net")]
+        parts += ["pos_ff/CoreNet/0", "pos_ff/CoreNet/3", "dec_attn/layer_norm", "pos_ff/layer_norm"]
+        add_layer(entries, config, n, f"{prefix}layers/{n}", parts)
     return entries.found
-
-
-_LAYER = (
-    *("dec_attn/qkv_net", "dec_attn/r_net", "dec_attn/o_net", "pos_ff/CoreNet/0", "pos_ff/CoreNet/3"),
-    *("dec_attn/layer_norm", "pos_ff/layer_norm"),
-)
-"""The parts of a layer, in the order of `add_layer`."""

@@ -81,7 +81,10 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _opened(source: str) -> Checkpoint:
-    file = official_tf.open_tensors(_folder(source), _NO_WEIGHT)
+    is_folder = tf.io.gfile.isdir(source) and not official_tf.own_files(source, "*.index")
+    inner = files_named(source, "*") if is_folder else []  # an unpacked zip has one folder, with the checkpoint
+    inner = [folder for folder in inner if official_tf.own_files(folder, "*.index")]
+    file = official_tf.open_tensors(inner[0] if len(inner) == 1 else source, _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
         other = "transformer/r_w_bias" in file.shapes
@@ -95,14 +98,6 @@ def _opened(source: str) -> Checkpoint:
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
     return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, xlnet_run(task), source, "text")
-
-
-def _folder(source: str) -> str:
-    """The source, or the only directory in it that has the checkpoint, as in an unpacked zip."""
-    if not tf.io.gfile.isdir(source) or official_tf.own_files(source, "*.index"):
-        return source
-    inner = [folder for folder in files_named(source, "*") if official_tf.own_files(folder, "*.index")]
-    return inner[0] if len(inner) == 1 else source
 
 
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:

@@ -27,7 +27,8 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
     """
     try:
         value = json.loads(text)
-        if _has_surrogates(text):
+        escape = r"\\u[dD][89a-fA-F]"  # of a surrogate, which UTF-8 itself cannot hold
+        if re.search(escape, text) if isinstance(text, str) else re.search(escape.encode(), text):
             value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
         return value
     except RecursionError:
@@ -60,12 +61,6 @@ def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     except ValueError:
         finite = json.loads(json.dumps(value, default=default), parse_constant=lambda name: None)
         return json.dumps(finite, ensure_ascii=False) + "\n"
-
-
-def _has_surrogates(text: str | bytes) -> bool:
-    """Whether a JSON text may have surrogates: in UTF-8 only escapes can name them."""
-    pattern = r"\\u[dD][89a-fA-F]"
-    return bool(re.search(pattern, text) if isinstance(text, str) else re.search(pattern.encode(), text))
 
 
 def _shown(value: Any) -> str:

@@ -220,7 +220,11 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
     """
     model, vocabulary, task, data = trained.model, trained.vocabulary, trained.config.task, trained.config.data
     config = model.config
-    head = _head_of(task, config)
+    heads = [head for head in HEADS if head.task == task]
+    heads = [head for head in heads if all(getattr(config, name) == value for name, value in head.ours.items())]
+    if not heads:
+        raise InputError(f"Hugging Face's XLNet has no head for {task}: this model cannot be exported to it")
+    head = heads[0]
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     # Hugging Face's code ties the weight of lm_loss to the embedding, so it is written once.
@@ -260,13 +264,6 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
         about |= {name: spec[name] for name in ("keep_accents", "remove_space")}
         write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
     return _differences(config, vocabulary, data)
-
-
-def _head_of(task: str, config: Any) -> Head:
-    for head in HEADS:
-        if head.task == task and all(getattr(config, name) == value for name, value in head.ours.items()):
-            return head
-    raise InputError(f"Hugging Face's XLNet has no head for {task}: this model cannot be exported to it")
 
 
 def _refuse_what_they_lack(config: Any) -> None:
