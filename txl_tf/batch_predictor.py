@@ -33,20 +33,7 @@ from txl_tf.settings.groups import Range
 
 FAULT = "fault"
 """The column with the reason why a row has no results."""
-
 ON_FAULT = ("column", "raise")
-
-_ARGUMENTS = (
-    "model",
-    "_columns",
-    "_ability",
-    "_on_fault",
-    "_batch_size",
-    "_loading",
-    "_options",
-    "_seed",
-    "_seed_column",
-)
 
 
 class BatchPredictor:
@@ -104,9 +91,10 @@ class BatchPredictor:
         self._columns, self._ability, self._on_fault = columns, ability, on_fault
         self._batch_size, self._loading, self._options = batch_size, dict(loading or {}), options
         self._seed, self._seed_column = options.pop("seed", 0), options.pop("seed_column", None)
+        self._own = (*vars(self), "_own")  # an engine may add attributes
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in _ARGUMENTS}  # an engine may have added its own attributes
+        return {name: vars(self)[name] for name in self._own}
 
     def schema(self, columns: Sequence[str]) -> dict[str, str]:
         """The columns that it adds to a table with these columns: {name: type, as Spark writes it}.
@@ -137,7 +125,9 @@ class BatchPredictor:
             except InputError as error:
                 results[line] = {FAULT: str(error)}
         if not (refuses and results):
-            results |= zip(items, self._results(list(items.values())), strict=True)
+            lines, rows = list(items), list(items.values())
+            for group in self._rows.groups(rows, self._batch_size or BATCH):
+                results |= zip([lines[i] for i in group], self._computed([rows[i] for i in group]), strict=True)
         if refuses:
             faults = Faults("the batch")
             for line, one in results.items():
@@ -168,22 +158,10 @@ class BatchPredictor:
         unsure = {"unsure": ("unsure", bool)} if self._options.get("unsure_below") is not None else {}
         return {**self._rows.adds, **unsure, **({FAULT: (FAULT, str)} if self._on_fault == "column" else {})}
 
-    def _results(self, items: list[Any]) -> list[dict[str, Any]]:
-        """The results of rows that were read."""
-        found: dict[int, dict[str, Any]] = {}
-        for group in self._rows.groups(items, self._together):
-            found |= zip(group, self._computed([items[i] for i in group]), strict=True)
-        return [found[i] for i in range(len(items))]
-
-    @property
-    def _together(self) -> int:
-        return self._batch_size or BATCH
-
     def _computed(self, items: list[Any]) -> list[dict[str, Any]]:
-        """The results of rows that can be computed together."""
         try:
             with _ONE_AT_A_TIME:
-                return self._rows.results(self._tool(), items, self._together, self._options)
+                return self._rows.results(self._tool(), items, self._batch_size or BATCH, self._options)
         except tf.errors.InvalidArgumentError as error:  # such as a text that is too long for an export
             if len(items) == 1:
                 return [{FAULT: one_line(error)}]
@@ -195,7 +173,7 @@ class BatchPredictor:
         if key not in _TOOLS:
             folder, size = usable(self.model), {"batch_size": self._batch_size} if self._rows.task else {}
             if signature_names(folder):
-                _TOOLS[key] = Exported(folder, self._rows.task, self._together)
+                _TOOLS[key] = Exported(folder, self._rows.task, self._batch_size or BATCH)
             else:
                 trained = load(folder, progress=False, **self._loading).trained
                 _TOOLS[key] = tool_for(trained, self._rows.ability, self._loading.get("jit_compile"), **size)
@@ -204,5 +182,4 @@ class BatchPredictor:
 
 _ONE_AT_A_TIME = threading.RLock()
 """A model computes one batch at a time; its operations use all processors."""
-
 _TOOLS: dict[bytes, Any] = {}

@@ -50,11 +50,7 @@ SHOWN_FAULTS = 10
 
 
 class Faults:
-    """Collects all faults of a file for one error.
-
-    Args:
-        where: the file.
-    """
+    """Collects all faults of a file, `where`, for one error."""
 
     def __init__(self, where: str):
         self._where = where

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,24 +123,14 @@ class HarnessModel(LM):
         contexts = self._scorer.encode(context for context, _ in pairs)
         texts = self._scorer.encode(map("".join, pairs))
         readings = [self._reading(text, _common(*both)) for *both, text in zip(contexts, texts, texts, strict=True)]
-        answers: dict[int, tuple[float, bool]] = {}
-        with self._bar("loglikelihood", len(requests), disable_tqdm) as bar:
-            for i, total, greedy in self._scorer.scores(readings):
-                answers[i] = (total, greedy)
-                self.cache_hook.add_partial("loglikelihood", requests[i].args, answers[i])
-                bar.update()
-        return [answers[i] for i in range(len(requests))]
+        scores = ((i, (total, greedy)) for i, total, greedy in self._scorer.scores(readings))
+        return self._answers("loglikelihood", requests, scores, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """The log-probability of each whole text in nats, read from its first to its last token with memory."""
         texts = self._scorer.encode(request.args[0] for request in requests)
-        answers = [0.0] * len(requests)
-        with self._bar("loglikelihood_rolling", len(requests), disable_tqdm) as bar:
-            for i, total in self._scorer.totals([self._reading(text, 0) for text in texts]):
-                answers[i] = total
-                self.cache_hook.add_partial("loglikelihood_rolling", requests[i].args, total)
-                bar.update()
-        return answers
+        totals = self._scorer.totals([self._reading(text, 0) for text in texts])
+        return self._answers("loglikelihood_rolling", requests, totals, disable_tqdm)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Continues each (context, settings) up to the first of the strings `until`; the likeliest tokens by default.
@@ -149,20 +139,29 @@ class HarnessModel(LM):
         """
         groups: dict[str, list[int]] = collections.defaultdict(list)
         earlier: collections.Counter[tuple[str, str]] = collections.Counter()
-        prompts, seeds, answers = [whole(request.args[0]) for request in requests], [], [""] * len(requests)
+        prompts, seeds = [whole(request.args[0]) for request in requests], []
         for i, request in enumerate(requests):
             settings = json.dumps(request.args[1], sort_keys=True, default=str)
             groups[settings].append(i)
             seeds.append(earlier[prompts[i], settings])  # a request that is repeated gets another text each time
             earlier[prompts[i], settings] += 1
-        with self._bar("generate_until", len(requests), disable_tqdm) as bar:
+
+        def texts() -> Iterator[tuple[int, str]]:
             for group in groups.values():
                 stop, most, sampling = self._sampling(requests[group[0]].args[1])
                 for some in batches(group, self.batch_size, lambda i: len(prompts[i])):
-                    for i, text in self._continued(some, prompts, seeds, stop, most, sampling):
-                        answers[i] = text
-                        self.cache_hook.add_partial("generate_until", requests[i].args, text)
-                        bar.update()
+                    yield from self._continued(some, prompts, seeds, stop, most, sampling)
+
+        return self._answers("generate_until", requests, texts(), disable_tqdm)
+
+    def _answers(self, kind: str, requests: list[Instance], found: Iterable[tuple[int, Any]], quiet: bool) -> list[Any]:
+        """The answers that are found, (number, answer), in the order of the requests."""
+        answers: list[Any] = [None] * len(requests)
+        with progress_bar(f"Running {kind} requests", len(requests), " requests", shown=not quiet) as bar:
+            for i, answer in found:
+                answers[i] = answer
+                self.cache_hook.add_partial(kind, requests[i].args, answer)
+                bar.update()
         return answers
 
     def _continued(
@@ -211,9 +210,6 @@ class HarnessModel(LM):
         self.scored += len(ids) - first
         self.unknown += int(np.count_nonzero(ids[first:] == self._scorer.unknown))
         return self._scorer.reading(ids, first)
-
-    def _bar(self, title: str, count: int, disabled: bool) -> Any:
-        return progress_bar(f"Running {title} requests", count, " requests", shown=not disabled)
 
 
 def _split(context: str, continuation: str) -> tuple[str, str]:

@@ -8,34 +8,25 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 Progress = Callable[[int, int], None]
 """A function to call with the work done, and all work."""
-
 _LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_noinv_fmt}, {remaining} left{postfix}"
 
 
-class _Lines:
-    """A file for tqdm, in which each bar that it draws is a new line."""
-
-    def __init__(self, file: TextIO):
-        self._file = file
-
-    def write(self, drawn: str) -> None:
-        if text := drawn.strip():
-            self._file.write(text + "\n")
-
-    def flush(self) -> None:
-        self._file.flush()
+def _write_line(drawn: str) -> None:
+    """Writes each bar that tqdm draws as a new line."""
+    if text := drawn.strip():
+        sys.stderr.write(text + "\n")
 
 
 def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool = True, shown: bool = True) -> Any:
     """A tqdm bar, for use in a `with` statement or with close(); update(n) notes that n more units are done.
 
     Args:
-        title: what is being done.
         total: amount of work, in `unit`s.
         unit: for display, such as "B"; "": no speed is shown, since the pieces of work differ too much.
         done: work done already, which does not count for the speed.
@@ -55,7 +46,7 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
         initial=done,
         leave=leave and terminal,
         disable=not shown,
-        file=sys.stderr if terminal else _Lines(sys.stderr),
+        file=sys.stderr if terminal else types.SimpleNamespace(write=_write_line, flush=sys.stderr.flush),
         mininterval=seconds,
         delay=seconds,
         miniters=1,
@@ -86,11 +77,7 @@ def every(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(title: str, unit: str, leave: bool = True, shown: bool = True) -> Iterator[Callable[..., None]]:
-    """A function report(done, total, **numbers) that draws a bar, whose speed counts from the first report on.
-
-    Args:
-        title, unit, leave, shown: as for `progress_bar`.
-    """
+    """A function report(done, total, **numbers) that draws a `progress_bar`, whose speed counts from the first one."""
     bar: Any = None
 
     def report(done: int, total: int, **numbers: float) -> None:

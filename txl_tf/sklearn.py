@@ -87,7 +87,6 @@ class XLNetEstimator(BaseEstimator):
         self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
 
     def _fit(self, X: Any, labels: list[Any], task: str, sample_weight: Any) -> None:
-        """Fine-tunes on texts with these labels, as a table of the task has them."""
         columns = _columns(X)
         if len(labels) != len(columns["text"]):
             raise InputError(f"X has {len(columns['text']):,} texts and y {len(labels):,} labels: give one for each")

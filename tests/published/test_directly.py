@@ -20,7 +20,7 @@ import random_xlnet
 import txl_tf
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.published import directly, released
+from txl_tf.published import directly, hub_models
 from txl_tf.published.exporting import export_checkpoint
 from txl_tf.runs.model_card import describe_model
 from txl_tf.runs.model_dir import load_trained
@@ -205,7 +205,7 @@ def test_faults_of_a_name_are_one_line(places, cache, tmp_path, monkeypatch):
 
 def test_released_archives_by_name(tmp_path, monkeypatch, cache):
     """From a server that states size and MD5 as Google's storage does."""
-    name, content = released.NAMES[0], b"an archive"
+    name, content = hub_models.NAMES[0], b"an archive"
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / name).write_bytes(content)
     stated = {"x-goog-hash": f"crc32c=AAAA, md5={base64.b64encode(hashlib.md5(content).digest()).decode()}"}
@@ -222,17 +222,17 @@ def test_released_archives_by_name(tmp_path, monkeypatch, cache):
     handler = functools.partial(Handler, directory=str(tmp_path / "served"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(released, "PLACE", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(hub_models, "PLACE", f"http://127.0.0.1:{server.server_port}")
         stated["x-goog-hash"] = stated["x-goog-hash"].replace("md5=", "md5=AAAA")
         with pytest.raises(InputError, match=r"cannot download cased_L-12_H-768_A-12\.zip .*its md5 is"):
-            released.local(name)
+            hub_models.local(name)
         stated["x-goog-hash"] = stated["x-goog-hash"].replace("md5=AAAA", "md5=")
-        assert pathlib.Path(released.local(name)).read_bytes() == content
+        assert pathlib.Path(hub_models.local(name)).read_bytes() == content
         server.shutdown()
-    assert pathlib.Path(released.local(name)).read_bytes() == content  # without the server
+    assert pathlib.Path(hub_models.local(name)).read_bytes() == content  # without the server
     with pytest.raises(InputError, match=r"there is no file cased_L-24_.*\.zip, and http://127.* does not answer"):
-        released.local(released.NAMES[1])
-    assert released.local("other.zip") == "other.zip"
+        hub_models.local(hub_models.NAMES[1])
+    assert hub_models.local("other.zip") == "other.zip"
 
 
 @pytest.mark.slow

@@ -46,7 +46,6 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
     A TPU sums bfloat16 in bfloat16; other devices sum it in float32 and round the sum.
 
     Args:
-        replica: the replica's context.
         tensors: the same shapes on all replicas.
         axes: for each tensor the axis of its shards.
     """

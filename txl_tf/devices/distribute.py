@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.devices.collectives import own_part
 from txl_tf.errors import InputError, one_line
 from txl_tf.ops import platform
 from txl_tf.settings.choices import STRATEGIES
@@ -265,16 +266,7 @@ def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
 
     def own_lanes() -> Any:
         replica = tf.distribute.get_replica_context()
-
-        def cut(tensor: tf.Tensor) -> tf.Tensor:
-            lanes = tensor.shape[0] // replica.num_replicas_in_sync
-            return tf.slice(
-                tensor,
-                [replica.replica_id_in_sync_group * lanes] + [0] * (tensor.shape.rank - 1),
-                [lanes, *tensor.shape[1:]],
-            )
-
-        return tf.nest.map_structure(cut, state)
+        return tf.nest.map_structure(lambda tensor: own_part(replica, tensor, 0), state)
 
     return on_replicas(strategy, own_lanes)()
 
@@ -291,11 +283,8 @@ def distribute_batches(
     @tf.autograph.experimental.do_not_convert  # nothing here needs autograph, which delays the first batch
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         hosts = context.num_input_pipelines
-        return make_dataset(
-            host=context.input_pipeline_id,
-            num_hosts=hosts,
-            replicas_per_host=context.num_replicas_in_sync // hosts,
-        )
+        replicas = context.num_replicas_in_sync // hosts
+        return make_dataset(host=context.input_pipeline_id, num_hosts=hosts, replicas_per_host=replicas)
 
     if isinstance(strategy, tf.distribute.OneDeviceStrategy) and on_cpu(strategy):
         # A distributed iterator's GeneratorDataset makes malloc return free memory to the system at once (mallopt with

@@ -22,7 +22,6 @@ from txl_tf.errors import InputError
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Linux's files with a container's memory limit."""
-
 PAUSE = 0.02
 """The shortest time in seconds between two looks at malloc's free memory."""
 WORTH_IT = 2**24

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import keras
 
 _FAMILIES: dict[str, Family] = {}
-
 Kind = TypeVar("Kind", bound=Task)
 
 
@@ -62,22 +61,19 @@ def task_of(config: Config | type[Config], kind: type[Task] = Task) -> Task:
     return task
 
 
+def _tasks() -> list[tuple[Family, Task]]:
+    return [(family, task) for family in _FAMILIES.values() for task in family.tasks]
+
+
 def able_to(ability: str) -> str:
     """The families and tasks whose models have a method of `txl_tf.Model`, for a message."""
-    titles = [
-        f"{family.title} for {task.name}"
-        for family in _FAMILIES.values()
-        for task in family.tasks
-        if ability in task.methods
-    ]
+    titles = [f"{family.title} for {task.name}" for family, task in _tasks() if ability in task.methods]
     return " or ".join(titles) or "another version of txl_tf"
 
 
 def tuned_configs() -> dict[str, type[Config]]:
     """The settings of every task for which models are fine-tuned, by the task's name."""
-    return {
-        task.name: task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, FineTuning)
-    }
+    return {task.name: task.config for _, task in _tasks() if isinstance(task, FineTuning)}
 
 
 def make_model(config: Any) -> keras.Model:
@@ -87,7 +83,7 @@ def make_model(config: Any) -> keras.Model:
 
 def run_configs() -> list[type[Config]]:
     """The settings of every task of every family that learns from a Corpus."""
-    return [task.config for family in _FAMILIES.values() for task in family.tasks if isinstance(task, Pretraining)]
+    return [task.config for _, task in _tasks() if isinstance(task, Pretraining)]
 
 
 def with_article(config: Config | type[Config]) -> str:
@@ -105,12 +101,6 @@ def require_generation(config: Config, where: str) -> None:
         )
 
 
-def require_quantization(config: Config, where: str) -> None:
-    """InputError if the weights of these models cannot be rounded; `where` names the model's place."""
-    if not family_of(config).generates:
-        raise InputError(f"{where} holds {with_article(config)}: quantize is for {TRANSFORMER_XL.title} alone, omit it")
-
-
 def config_from_json(text: str, where: str = "config.json") -> Config:
     """The settings in the text of a config.json; missing settings have their defaults.
 
@@ -123,8 +113,6 @@ def config_from_json(text: str, where: str = "config.json") -> Config:
     family = _FAMILIES.get(name)
     if family is None:
         raise InputError(f"{where} is of family {name!r}; known are {', '.join(_FAMILIES)}")
-    if not family.tasks:
-        raise InputError(f"{where} is of family {name!r}; no run of {family.title} can be started or read")
     name = groups.pop("task", family.tasks[0].name)
     task = family.task(name)
     if task is None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.settings.run import Config
 from txl_tf.tasks.base import Task
+
+
+def imported(path: str) -> Any:
+    """A method of a Task: what stands at a path in txl_tf, "module:name". It is imported when it is called."""
+    return staticmethod(lambda *args, **options: pkgutil.resolve_name(f"txl_tf.{path}")(*args, **options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +46,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A kind of model.
+    """A kind of model: its name in config.json, a title for display, and what its models are trained for.
 
-    Attributes:
-        name: as in config.json.
-        title: name for display.
-        tasks: what its models are trained for.
-        presets: named configurations.
-        recipes: named settings for fine-tuning.
-        generates: whether its models are trained to continue texts token by token (score, recl, export).
+    `generates`: whether that is to continue texts token by token (score, recl, export).
     """
 
     name: str

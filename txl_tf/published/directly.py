@@ -20,18 +20,16 @@ import tensorflow as tf
 
 from txl_tf.devices.distribute import of_chief
 from txl_tf.errors import InputError, one_line
-from txl_tf.published import hub_models, released
+from txl_tf.published import hub_models
+from txl_tf.published.hub_models import CACHE, cached
 from txl_tf.published.huggingface.files import has_tensors
 from txl_tf.published.importing import import_checkpoint, open_checkpoint, vocabulary_of
-from txl_tf.published.released import CACHE, cached
 from txl_tf.storage.files import write_atomically
 
 READY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "ready")
 """The folder of the models that come with the package: a model_dir for each name."""
-
 _LARGE = 1 << 26
 """Larger files are recognised by size and time of change, not by their bytes."""
-
 _FILES = "files.json"
 """The file of an imported model that names its other files and their sizes."""
 
@@ -46,26 +44,23 @@ def usable(path: str, strategy: tf.distribute.Strategy | None = None) -> str:
     if path.isidentifier() and not os.path.lexists(path) and os.path.isdir(os.path.join(READY, path)):
         return os.path.join(READY, path)
     if place := hub_models.found(path):
-        commit = of_chief(strategy, str(place.revision)) if strategy else str(place.revision)
-        place = dataclasses.replace(place, revision=commit)
-        folder = cached(f"{place.id.replace('/', '--')}-{commit[:16]}")
-        if not _is_complete(folder):
-            _import("huggingface", hub_models.address(place), folder)
-        _say_once(f"{path}: {hub_models.address(place)}, imported, in {folder}")
-        return folder
-    path = released.local(path)
-    format = _format(path)
-    if format is None:
-        return path
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in os.path.basename(os.path.abspath(path)))
-    mark = _fingerprint(path)
+        mark = of_chief(strategy, str(place.revision)) if strategy else str(place.revision)
+        source, format = hub_models.address(dataclasses.replace(place, revision=mark)), "huggingface"
+        name, shown = place.id.replace("/", "--"), f"{path}: {source},"
+    else:
+        source = hub_models.local(path)
+        format, shown = _format(source), f"{source}:"
+        if not format:
+            return source
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in os.path.basename(os.path.abspath(source)))
+        mark = _fingerprint(source)
     folder = cached(f"{name}-{mark[:16]}")
     if not _is_complete(folder):
-        _import(format, path, folder)
-        if _fingerprint(path) != mark:
+        _import(format, source, folder)
+        if not place and _fingerprint(source) != mark:
             shutil.rmtree(folder, ignore_errors=True)
-            raise InputError(f"{path} changed while it was read: run the command again")
-    _say_once(f"{path}: imported, in {folder}")
+            raise InputError(f"{source} changed while it was read: run the command again")
+    _say_once(f"{shown} imported, in {folder}")
     return folder
 
 
@@ -74,15 +69,11 @@ def _say_once(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _format(path: str) -> str | None:
-    """The format of a published model, as in `importing.FORMATS`; None: it is not a published model."""
-    if "://" in path:
-        return None
-    if os.path.isfile(path):
-        return "official_xlnet" if path.endswith(".zip") else None
-    if os.path.exists(os.path.join(path, "xlnet_config.json")):
+def _format(path: str) -> str:
+    """The format of a published model, as in `importing.FORMATS`; "": it is not a local published model."""
+    if os.path.exists(os.path.join(path, "xlnet_config.json")) or (path.endswith(".zip") and os.path.isfile(path)):
         return "official_xlnet"
-    return "huggingface" if os.path.exists(os.path.join(path, "config.json")) and has_tensors(path) else None
+    return "huggingface" if os.path.exists(os.path.join(path, "config.json")) and has_tensors(path) else ""
 
 
 def _import(format: str, path: str, folder: str) -> None:
@@ -117,7 +108,6 @@ def _import(format: str, path: str, folder: str) -> None:
 
 
 def _is_complete(folder: str) -> bool:
-    """Whether an imported model has all files that the import wrote, with their sizes."""
     try:
         with open(os.path.join(folder, _FILES), "rb") as file:
             sizes = json.load(file)

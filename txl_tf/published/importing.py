@@ -15,11 +15,12 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families.base import Preset
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.published import hub_models, official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
-from txl_tf.published.imported_runs import run_of
 from txl_tf.published.layout import Checkpoint, load, naming_source
 from txl_tf.published.vocabularies import VOCABULARIES, find_vocabulary
 from txl_tf.runs import checkpoints
@@ -134,7 +135,6 @@ def import_checkpoint(
 
 
 def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
-    """The message if the vocabulary's number of entries is not the checkpoint's number of rows."""
     sizes = f"the vocabulary has {entries:,} entries, the checkpoint {rows:,}"
     path = tf.io.gfile.join(checkpoint.source, "added_tokens.json")
     if rows > entries and checkpoint.config.family == "xlnet":
@@ -176,8 +176,35 @@ def configure(
         raise InputError(f"{checkpoint.file.path} is not the model that was asked for: {', '.join(differing)}")
     settings = checkpoint.settings | told | model
     if preset is None:
-        return run_of(checkpoint, settings, checkpoint.evaluation | evaluation)
+        return _run_of(checkpoint, settings, checkpoint.evaluation | evaluation)
     if preset.config.task != run.task:
         raise InputError(f"{checkpoint.file.path} has a head for {run.task}: give no --preset")
-    base = preset.config
-    return dataclasses.replace(base, model=update(base.model, settings), eval=update(base.eval, evaluation))
+    return preset.config.replace(model=settings, eval=evaluation)
+
+
+def _run_of(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
+    """A run with these fields of the groups "model" and "eval", and with defaults for the others.
+
+    A Transformer-XL has the same memory in training as in evaluation. An XLNet is pretrained as by the official code,
+    except that each part of a segment is permuted as a whole. InputError if a setting without a default is not given.
+    """
+    run, where = checkpoint.config.from_groups({}, checkpoint.file.path), checkpoint.file.path
+    groups: dict[str, Any] = {"model": model, "data": checkpoint.data, "eval": evaluation}
+    if isinstance(run, TransformerXLRunConfig):
+        if "mem_len" not in evaluation:
+            raise InputError(
+                f"{where} does not say how much memory to use: give --preset, or --mem_len, --clamp_len and "
+                "--same_length"
+            )
+        if "cutoffs" not in model:
+            raise InputError(f"{where} does not say where its clusters end: give --preset or --cutoffs")
+        groups["model"] = {"mem_len": evaluation["mem_len"]} | model
+        groups["eval"] = {"batch_size": 1, "tgt_len": 128} | evaluation
+    elif isinstance(run, XLNetRunConfig):
+        reuse_len = update(run.model, model).reuse_len
+        tgt_len = max(run.data.tgt_len, 2 * reuse_len)
+        part = max(min(reuse_len, tgt_len - reuse_len), 1)
+        groups["data"] = {"tgt_len": tgt_len} | checkpoint.data
+        most, predicted = run.objective.perm_size, run.objective.num_predict
+        groups["objective"] = {"perm_size": min(most, part), "num_predict": min(predicted, 2 * part)}
+    return run.replace(**groups)

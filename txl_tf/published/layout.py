@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.families.xlnet import XLNET
 from txl_tf.progress import progress_bar
 from txl_tf.published.tensor_files import TensorFile
 from txl_tf.runs.checkpoints import variables_by_path
@@ -163,6 +164,11 @@ def naming_source(source: str, folder: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(_in_place_of(folder, source, str(error))) from error
+
+
+def xlnet_run(task: str) -> type[Config]:
+    """The settings of the runs of an XLNet for a task."""
+    return next(one.config for one in XLNET.tasks if one.name == task)
 
 
 def require_agreement(stated: Mapping[str, Any], inferred: Mapping[str, Any], where: str) -> None:

@@ -10,7 +10,7 @@ import functools
 import glob
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,11 +55,7 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
     check_checkpoint(prefix)
     try:
         reader = checkpoint_reader(prefix)
-        shapes = {
-            name: tuple(shape)
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if not no_weight.fullmatch(name)
-        }
+        stored = reader.get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError) as error:
         raise InputError(f"{prefix} cannot be read: {one_line(error)}") from error
 
@@ -69,6 +65,7 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
         except (tf.errors.OpError, IndexError) as error:  # IndexError: the file is too short
             raise InputError(f"{prefix} is damaged: {one_line(error)}; copy the checkpoint again") from error
 
+    shapes = {name: tuple(shape) for name, shape in stored.items() if not no_weight.fullmatch(name)}
     return TensorFile(prefix, shapes, read)
 
 
@@ -94,10 +91,10 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
     shapes, shape = file.shapes, functools.partial(file.shape, of="the official TensorFlow code")
     bias = shape("transformer/r_w_bias")
     d_inner, d_model = shape("transformer/layer_0/ff/layer_2/kernel")
-    clusters = _count(shapes, _SOFTMAX + r"/cutoff_(\d+)/b")
+    clusters = next(n for n in itertools.count() if f"{_SOFTMAX}/cutoff_{n}/b" not in shapes)
     ends = [sum(shape(f"{_SOFTMAX}/cutoff_{i}/b")[0] for i in range(n + 1)) for n in range(clusters)]
     found = {
-        "n_layer": _count(shapes, r"transformer/layer_(\d+)/ff/layer_2/kernel"),
+        "n_layer": next(n for n in itertools.count() if f"transformer/layer_{n}/ff/layer_2/kernel" not in shapes),
         "d_model": d_model,
         "d_inner": d_inner,
         "n_head": bias[-2],
@@ -124,15 +121,17 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
 def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
     """The checkpoint's tensors for a TransformerXLConfig; some of the paths in `weights` are only in some models."""
     d_model, heads = config.d_model, (config.n_head, config.d_head)
-    sizes, entries = _cluster_sizes(config), Entries(weights)
+    entries, bounds = Entries(weights), (0, *config.cutoffs, config.vocab_size)
+    rows = [end - start for start, end in itertools.pairwise(bounds)]
+    sizes = [(count, config.d_embed // config.div_val**i) for i, count in enumerate(rows)]
     one_table = config.div_val == 1 or not config.cutoffs
-    for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
+    for i, (count, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
         folder = _EMBEDDING if one_table else f"{_EMBEDDING}/cutoff_{i}"
-        entries.add(f"{folder}/lookup_table", (rows, columns), f"embedding/table_{i}")
+        entries.add(f"{folder}/lookup_table", (count, columns), f"embedding/table_{i}")
         entries.add(f"{folder}/proj_W", (columns, d_model), f"embedding/projection_{i}")
-    for i, (rows, columns) in enumerate(sizes):
+    for i, (count, columns) in enumerate(sizes):
         folder = f"{_SOFTMAX}/cutoff_{i}" if config.cutoffs else _SOFTMAX
-        entries.add(f"{folder}/b" if config.cutoffs else f"{folder}/bias", (rows,), f"softmax/bias_{i}")
+        entries.add(f"{folder}/b" if config.cutoffs else f"{folder}/bias", (count,), f"softmax/bias_{i}")
         entries.add(f"{folder}/proj", (columns, d_model), f"softmax/projection_{i}")
     entries.add(f"{_SOFTMAX}/cutoff_0/cluster_W", (len(sizes) - 1, config.d_embed), "softmax/cluster_table")
     entries.add(f"{_SOFTMAX}/cutoff_0/cluster_b", (len(sizes) - 1,), "softmax/cluster_bias")
@@ -163,18 +162,3 @@ def add_layer(entries: Entries, config: TransformerXLConfig, n: int, theirs: str
     entries.dense(outer, d_inner, d_model, f"{ours}/feed_forward/outer")
     entries.norm(attention_norm, d_model, f"{ours}/attention_norm")
     entries.norm(norm, d_model, f"{ours}/feed_forward_norm")
-
-
-def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:
-    """(rows, width) of each cluster of the softmax."""
-    bounds = (0, *config.cutoffs, config.vocab_size)
-    return [
-        (end - start, config.d_embed // config.div_val**i if config.cutoffs else config.d_embed)
-        for i, (start, end) in enumerate(itertools.pairwise(bounds))
-    ]
-
-
-def _count(shapes: Iterable[str], pattern: str) -> int:
-    """The number of tensors that match, numbered from 0 up to the first gap."""
-    numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
-    return next(n for n in range(len(numbers) + 1) if n not in numbers)

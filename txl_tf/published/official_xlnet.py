@@ -21,11 +21,10 @@ import tensorflow as tf
 from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.published import official_tf, released
-from txl_tf.published.imported_runs import XLNETS
-from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement
+from txl_tf.published import hub_models, official_tf
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, naming_source, require_agreement, xlnet_run
 from txl_tf.published.tensor_files import TensorFile, open_binary
-from txl_tf.storage.files import read_json
+from txl_tf.storage.files import read_record
 from txl_tf.storage.literal_paths import files_named
 
 CONVENTIONS = {"mem_init": "zeros", "layer_norm_epsilon": 1e-12}
@@ -46,18 +45,15 @@ def _unpacked(path: str) -> tempfile.TemporaryDirectory:
     """The required files of a zip, in a temporary folder that is deleted together with this object."""
     with open_binary(path) as file, named_damage(path):
         archive = zipfile.ZipFile(file)
-        members = [
-            name
-            for name in archive.namelist()
-            if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not is_of_a_mac(name)
-        ]
-        names = [name.rpartition("/")[2] for name in members]
+        members = {name: name.rpartition("/")[2] for name in archive.namelist() if not is_of_a_mac(name)}
+        members = {name: last for name, last in members.items() if _PUBLISHED.fullmatch(last)}
+        names = members.values()
         if len(set(names)) != len(names):
             raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
         if CONFIG not in names or not any(name.endswith(".index") for name in names):
             raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
         folder = tempfile.TemporaryDirectory(prefix="xlnet")
-        for member, name in zip(members, names, strict=True):
+        for member, name in members.items():
             with archive.open(member) as packed, open(f"{folder.name}/{name}", "wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, 1 << 20)
         return folder
@@ -69,7 +65,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     xlnet_config.json must be in the same directory as the checkpoint's files. InputError if there is no checkpoint or
     no settings, they are damaged or contradict each other, or `XLNet` does not support the model.
     """
-    source = released.local(source)
+    source = hub_models.local(source)
     if not source.endswith(".zip"):
         return _opened(source)
     unpacked = _unpacked(source)
@@ -85,8 +81,10 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _opened(source: str) -> Checkpoint:
-    """The Checkpoint in a directory or at a prefix."""
-    file = official_tf.open_tensors(_folder(source), _NO_WEIGHT)
+    is_folder = tf.io.gfile.isdir(source) and not official_tf.own_files(source, "*.index")
+    inner = files_named(source, "*") if is_folder else []  # an unpacked zip has one folder, with the checkpoint
+    inner = [folder for folder in inner if official_tf.own_files(folder, "*.index")]
+    file = official_tf.open_tensors(inner[0] if len(inner) == 1 else source, _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
         other = "transformer/r_w_bias" in file.shapes
@@ -95,47 +93,37 @@ def _opened(source: str) -> Checkpoint:
         )
     config, where = _read_config(folder)
     architecture = {ours: config[theirs] for theirs, ours in _FIELDS.items()}
-    inferred = _inferred(file)
-    stated = {theirs: config[theirs] for theirs in _FIELDS}
-    require_agreement(stated, {theirs: inferred[ours] for theirs, ours in _FIELDS.items() if ours in inferred}, where)
+    require_agreement(config, _inferred(file), where)
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], source, "text")
-
-
-def _folder(source: str) -> str:
-    """The source, or the only directory in it that has the checkpoint, as in an unpacked zip."""
-    if not tf.io.gfile.isdir(source) or official_tf.own_files(source, "*.index"):
-        return source
-    inner = [folder for folder in files_named(source, "*") if official_tf.own_files(folder, "*.index")]
-    return inner[0] if len(inner) == 1 else source
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, xlnet_run(task), source, "text")
 
 
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:
     """The object in xlnet_config.json, checked to have all fields and no unknown ones; and its path."""
     where = tf.io.gfile.join(folder, CONFIG)
-    config = read_json(where, "it was published with the checkpoint; for a fine-tuned model copy it there")
-    names = {*_FIELDS, "ff_activation"}
-    if not isinstance(config, dict) or set(config) != names:
-        found = set(config) if isinstance(config, dict) else set()
+    remedy = "it was published with the checkpoint; for a fine-tuned model copy it there"
+    config, names = read_record(where, {}, remedy), {*_FIELDS, "ff_activation"}
+    if found := names ^ config.keys():
+        lacking, unknown = sorted(found & names), sorted(found - names)
         raise InputError(
-            f"{where} is not as XLNet's code writes it: it lacks {sorted(names - found)}, and has "
-            f"{sorted(found - names)}, which is not known"
+            f"{where} is not as XLNet's code writes it: it lacks {lacking}, and has {unknown}, which is not known"
         )
     wrong = [name for name in _FIELDS if type(config[name]) is not (bool if name == "untie_r" else int)]
-    if wrong or config["ff_activation"] not in ACTIVATIONS:
+    wrong += ["ff_activation"] if config["ff_activation"] not in ACTIVATIONS else []
+    if wrong:
         raise InputError(
-            f"{where}: {(wrong or ['ff_activation'])[0]} is {config[(wrong or ['ff_activation'])[0]]!r}; numbers must "
-            f"be integers, untie_r true or false, and ff_activation one of {', '.join(ACTIVATIONS)}"
+            f"{where}: {wrong[0]} is {config[wrong[0]]!r}; numbers must be integers, untie_r true or false, and "
+            f"ff_activation one of {', '.join(ACTIVATIONS)}"
         )
     return config, where
 
 
 def _inferred(file: TensorFile) -> dict[str, Any]:
-    """The fields of XLNetConfig that follow from the shapes, except those whose tensor is missing."""
+    """The fields of xlnet_config.json that follow from the shapes, except those whose tensor is missing."""
     shapes, found = file.shapes, {}
-    found["vocab_size"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
+    found["n_token"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
     if bias := shapes.get("model/transformer/r_w_bias"):
         found |= {"untie_r": len(bias) == 3, "n_head": bias[-2], "d_head": bias[-1]}
     if table := shapes.get("model/transformer/seg_embed"):

@@ -81,17 +81,16 @@ def open_safetensors(path: str) -> TensorFile:
 
 
 def unwrapped(file: TensorFile) -> TensorFile:
-    """The file with the names that the model itself gives, without a wrapper's prefix before all of them.
+    """The file with the names that the model itself gives, without a wrapper's prefix before all; a line says so.
 
-    A line says so.
+    What is not a weight is left out: the frequencies of sinusoids.
     """
-    prefix, names = "", list(file.shapes)
+    prefix, names = "", [name for name in file.shapes if not name.endswith("pos_emb.inv_freq")]
     while wrapper := next((one for one in _WRAPPERS if names and all(n.startswith(prefix + one) for n in names)), ""):
         prefix += wrapper
-    if not prefix:
-        return file
-    print(f"{file.path}: {prefix} stands before all names of tensors, and is left out", file=sys.stderr)
-    shapes = {name.removeprefix(prefix): shape for name, shape in file.shapes.items()}
+    if prefix:
+        print(f"{file.path}: {prefix} stands before all names of tensors, and is left out", file=sys.stderr)
+    shapes = {name.removeprefix(prefix): file.shapes[name] for name in names}
     return TensorFile(file.path, shapes, lambda name: file.read(prefix + name))
 
 

@@ -6,19 +6,18 @@ consecutive pickles, then the storages. pickles.py reads the pickles of both.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import IO, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import InputError
-from txl_tf.published.pickles import Global, Persistent, PickledCall, as_dict, read_pickle
+from txl_tf.published.pickles import PickledCall, as_dict, read_pickle
 from txl_tf.published.tensor_files import TensorFile, open_binary
 
 TENSORS = (
@@ -31,7 +30,6 @@ MODULES = (
     r"|((pytorch\.)?(utils\.)?(mem_transformer|proj_adaptive_softmax|adaptive_softmax))\.\w+"
 )
 """The same with the further names in a pickled model of the official code."""
-
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _STORAGES = {
@@ -48,18 +46,20 @@ _STORAGES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tensor:
-    """A tensor's position: `shape` and `strides` in elements of the storage `key`, from element `offset` on."""
+class _Storage(NamedTuple):
+    """The numbers that tensors share: their type, and the storage's name in the file."""
 
     dtype: np.dtype
     key: str
+
+
+class _Tensor(NamedTuple):
+    """A tensor's position: `shape` and `strides` in elements of the storage, from element `offset` on."""
+
+    storage: _Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-_Storage = Callable[[_Tensor], bytes]
 
 
 class TorchFile:
@@ -69,15 +69,30 @@ class TorchFile:
     """
 
     def __init__(self, path: str, allowed: str = TENSORS):
-        self.path = path
+        self.path, self._names = path, re.compile(allowed)
         self._file = open_binary(path)
-        names = re.compile(allowed)
+        self._storages: dict[str, _Storage] = {}
+        self._bytes: Callable[[str], bytes]
         if self._file.peek(2)[:2] == b"PK":
-            self.root, self._storage = self._read_zip(names)
+            self._read_zip()
         else:
-            self.root, self._storage = self._read_legacy(names)
+            self._read_legacy()
 
-    def _read_zip(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
+    def _pickled(self, file: IO[bytes]) -> Any:
+        return read_pickle(file, self._names, self.path, self._outside)
+
+    def _outside(self, id: Any) -> Any:
+        """The _Storage, or the class, that an id in the pickle stands for; None for a storage that cannot be read."""
+        kind, named, *more = id
+        if kind == "module":  # a class, with its source
+            return named
+        if kind != "storage" or named.path not in _STORAGES or (len(id) > 5 and id[5] is not None):  # [5]: a view
+            return None
+        key = str(more[0])
+        self._storages[key] = _Storage(np.dtype(_STORAGES[named.path]), key)
+        return self._storages[key]
+
+    def _read_zip(self) -> None:
         with named_damage(self.path):
             archive = zipfile.ZipFile(self._file)
             if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in archive.infolist()):
@@ -85,136 +100,93 @@ class TorchFile:
             (name,) = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/data\.pkl", name)]
             folder = name.removesuffix("data.pkl")
             with archive.open(name) as file:
-                root = read_pickle(file, allowed, self.path)
+                self.root = self._pickled(file)
             if folder + "byteorder" in archive.namelist() and archive.read(folder + "byteorder") != b"little":
                 raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
+        self._bytes = lambda key: archive.read(f"{folder}data/{key}")
 
-        def storage(tensor: _Tensor) -> bytes:
-            with named_damage(self.path):
-                return archive.read(f"{folder}data/{tensor.key}")
-
-        return root, storage
-
-    def _read_legacy(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
-        def read() -> Any:
-            return read_pickle(self._file, allowed, self.path)
-
-        if read() != MAGIC or read() != _PROTOCOL:
+    def _read_legacy(self) -> None:
+        if self._pickled(self._file) != MAGIC or self._pickled(self._file) != _PROTOCOL:
             raise InputError(f"{self.path} is not a file of torch.save (of PyTorch 0.1.10 or newer)")
-        system = read()
+        system = self._pickled(self._file)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
-        root, keys, start = read(), read(), self._file.tell()
-        places: dict[str, tuple[int, int]] = {}
+        self.root, keys, position = self._pickled(self._file), self._pickled(self._file), self._file.tell()
+        if not isinstance(keys, list) or not all(str(key) in self._storages for key in keys):
+            raise InputError(f"{self.path} holds a storage of a type that is not read: its size is unknown")
+        places, end = {}, self._file.seek(0, io.SEEK_END)
+        for key in map(str, keys):  # one storage after the other, each after its number of elements
+            self._file.seek(min(position, end))
+            size = int.from_bytes(self._file.read(8), "little") * self._storages[key].dtype.itemsize
+            places[key] = position + 8, size
+            position += 8 + size
+        if position != end:
+            raise InputError(f"{self.path} does not end with its last storage: fetch it again")
 
-        def storage(tensor: _Tensor) -> bytes:
-            # Storages are consecutive, each after its number of elements; the tensors give the size of an element.
-            if not places:
-                position, sizes = start, {found.key: found.dtype.itemsize for found in _tensors_below(root)}
-                for key in keys:
-                    self._file.seek(position)
-                    count = int.from_bytes(self._file.read(8), "little")
-                    if key not in sizes:
-                        raise InputError(f"{self.path} holds a storage that no tensor uses: its size is unknown")
-                    places[key] = position + 8, count * sizes[key]
-                    position += 8 + count * sizes[key]
-                if position != self._file.seek(0, io.SEEK_END):
-                    raise InputError(f"{self.path} does not end with its last storage: fetch it again")
-            if tensor.key not in places:
-                raise InputError(f"{self.path} is damaged: it has no storage {tensor.key!r}; fetch it again")
-            position, size = places[tensor.key]
+        def read(key: str) -> bytes:
+            position, size = places.get(key, (0, 0))
             self._file.seek(position)
             return self._file.read(size)
 
-        return root, storage
+        self._bytes = read
 
     def tensors(self, named: Mapping[str, object]) -> TensorFile:
         """The TensorFile of {name: node}, where each node is a tensor's."""
         found = {name: tensor for name, node in named.items() if (tensor := _tensor(node)) is not None}
         if strange := [name for name in named if name not in found]:
             raise InputError(f"{self.path}: not tensors: {', '.join(map(str, strange[:20]))}")
-        return TensorFile(
-            self.path, {name: tensor.shape for name, tensor in found.items()}, lambda name: self._array(found[name])
-        )
+        shapes = {name: tensor.shape for name, tensor in found.items()}
+        return TensorFile(self.path, shapes, lambda name: self._array(found[name]))
 
     def _array(self, tensor: _Tensor) -> np.ndarray:
-        stored = self._storage(tensor)
-        data = np.frombuffer(stored[: len(stored) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
+        dtype, key = tensor.storage
+        with named_damage(self.path):
+            stored = self._bytes(key)
+        data = np.frombuffer(stored[: len(stored) // dtype.itemsize * dtype.itemsize], dtype)
         last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
         if 0 in tensor.shape:
-            return np.zeros(tensor.shape, tensor.dtype)
+            return np.zeros(tensor.shape, dtype)
         if last >= len(data):
             raise InputError(f"{self.path} is damaged: a tensor reaches beyond its storage; fetch it again")
-        strides = [stride * tensor.dtype.itemsize for stride in tensor.strides]
+        strides = [stride * dtype.itemsize for stride in tensor.strides]
         return np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False)
 
 
-def state_dict(root: object) -> dict[Any, Any] | None:
-    """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; None for other trees."""
-    if isinstance(root, PickledCall) and as_dict(root) is None:
-        return _module_tensors(root)
-    return as_dict(root)
-
-
-def attributes(node: object) -> dict[Any, Any]:
-    """The attributes {name: node} of a pickled object."""
-    state = node.state if isinstance(node, PickledCall) else None
-    return state if isinstance(state, dict) else {}
-
-
-def _module_tensors(root: object) -> dict[str, Any]:
-    """The result of nn.Module.state_dict()."""
-    found: dict[str, Any] = {}
-    waiting, seen = [("", root)], set()
-    while waiting:
-        prefix, module = waiting.pop()
-        if id(module) in seen:
-            raise InputError(f"the pickled model has a module twice, one as {prefix}: save its state_dict() instead")
-        seen.add(id(module))
-        state = attributes(module)
+def state_dict(root: object) -> dict[Any, Any]:
+    """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; empty for other trees."""
+    found = as_dict(root) or {}
+    for place, state in modules(root).items():
         for group in ("_parameters", "_buffers"):
             tensors = as_dict(state.get(group)) or {}
-            found |= {f"{prefix}{name}": node for name, node in tensors.items() if node is not None}
-        waiting += [(f"{prefix}{name}.", child) for name, child in (as_dict(state.get("_modules")) or {}).items()]
+            found |= {f"{place}{name}": node for name, node in tensors.items() if node is not None}
+    return found
+
+
+def modules(root: object) -> dict[str, dict[Any, Any]]:
+    """The attributes {name: node} of a pickled nn.Module and of all in it: {"": .., "layers.0.": ..}; else empty."""
+    found: dict[str, dict[Any, Any]] = {}
+    waiting, seen = [("", root)] if isinstance(root, PickledCall) and as_dict(root) is None else [], set()
+    while waiting:
+        place, module = waiting.pop()
+        if id(module) in seen:
+            raise InputError(f"the pickled model has a module twice, one as {place}: save its state_dict() instead")
+        seen.add(id(module))
+        state = getattr(module, "state", None)
+        found[place] = state if isinstance(state, dict) else {}
+        waiting += [(f"{place}{name}.", child) for name, child in (as_dict(found[place].get("_modules")) or {}).items()]
     return found
 
 
 def _tensor(node: object) -> _Tensor | None:
-    """The _Tensor of a node; None for other nodes."""
     while isinstance(node, PickledCall) and node.path == "torch._utils._rebuild_parameter" and node.args:
         node = node.args[0]
     if not isinstance(node, PickledCall) or not node.path.startswith("torch._utils._rebuild_tensor"):
         return None
     try:
         storage, offset, shape, strides = node.args[:4]
-        kind, storage_class, key = storage.id[:3]
-        dtype = np.dtype(_STORAGES[storage_class.path])
-        view = storage.id[5] if len(storage.id) > 5 else None
-    except (KeyError, ValueError, TypeError, AttributeError):
+        numbers = (offset, *shape, *strides)
+    except (ValueError, TypeError):
         return None
-    numbers = (offset, *shape, *strides)
-    if kind != "storage" or view is not None or len(shape) != len(strides):
-        return None
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        return None
-    return _Tensor(dtype, str(key), offset, tuple(shape), tuple(strides))
-
-
-def _tensors_below(root: object) -> Iterator[_Tensor]:
-    """Yields every _Tensor in a tree."""
-    waiting: list[Any] = [root]
-    seen = set()
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (str, bytes, int, float, Global, Persistent)) or node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        tensor = _tensor(node)
-        if tensor is not None:
-            yield tensor
-        elif isinstance(node, dict):
-            waiting.extend(node.values())
-        elif isinstance(node, PickledCall):
-            waiting.extend([*node.args, node.state, *node.items])
-        else:
-            waiting.extend(node)
+    fits = isinstance(storage, _Storage) and len(shape) == len(strides)
+    fits = fits and all(type(number) is int and number >= 0 for number in numbers)
+    return _Tensor(storage, offset, tuple(shape), tuple(strides)) if fits else None

@@ -31,7 +31,6 @@ _TOKENIZER = (
 )
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
-
 NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
 """The usual names of files for `read_vocabulary` next to a checkpoint."""
 
@@ -46,7 +45,12 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
         raise InputError(f"{path} is not a SentencePiece model: {', '.join(options)} would have no effect")
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
-    symbols = _symbols(path)
+    if path.endswith(".json"):
+        symbols = _by_id(read_json(path, _REMEDY), path)
+    elif re.search(r"\.(pkl|pickle|bin|pt)$", path):
+        symbols = _pickled_symbols(path)
+    else:
+        symbols = [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
     if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise InputError(f"{path} has no list of symbols: {_REMEDY}")
     try:
@@ -81,23 +85,12 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
         return XLNetVocabulary(model, **told | dict(options or {}))
 
 
-def _symbols(path: str) -> Any:
-    """The symbols in the order of their ids."""
-    if path.endswith(".json"):
-        return _by_id(read_json(path, _REMEDY), path)
-    if re.search(r"\.(pkl|pickle|bin|pt)$", path):
-        return _pickled_symbols(path)
-    return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
-
-
 def _pickled_symbols(path: str) -> Any:
     with open_binary(path) as file:
-        if file.peek(2)[:2] == b"PK":
-            root = TorchFile(path, _PICKLED).root
-        else:
-            root = read_pickle(file, re.compile(_PICKLED), path)
-            if root == MAGIC:
-                root = TorchFile(path, _PICKLED).root
+        is_of_torch = file.peek(2)[:2] == b"PK"
+        root = None if is_of_torch else read_pickle(file, re.compile(_PICKLED), path)
+    if is_of_torch or root == MAGIC:
+        root = TorchFile(path, _PICKLED).root
     state: Any = root.state if isinstance(root, PickledCall) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, PickledCall) else state  # a corpus contains its vocabulary

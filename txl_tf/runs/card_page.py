@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import base64
 import html
-from typing import TYPE_CHECKING
 
 import markdown
 
-from txl_tf.runs.model_card import PICTURE_FILE
-
-if TYPE_CHECKING:
-    from txl_tf.runs.model_card import Card
+from txl_tf.runs.model_card import PICTURE_FILE, Card
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

@@ -121,19 +121,14 @@ def _named_reasons(path: str) -> Iterator[None]:
         # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
         if type(error) not in _DAMAGE:
             raise
-        _read_to_the_end(path)
+        for file in files_of(path):
+            try:
+                digest(file)
+            except (tf.errors.OpError, OSError) as unread:  # then nothing is known about its content
+                raise InputError(f"{file} cannot be read ({one_line(unread)}): nothing was changed") from unread
         if isinstance(error, tf.errors.NotFoundError) and not lacks_files(path):
             raise InputError(f"{path} cannot be read ({one_line(error)}): nothing was changed") from error
         raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
-
-
-def _read_to_the_end(path: str) -> None:
-    """Raises InputError if the system cannot read a file of a checkpoint: then nothing is known about its content."""
-    for file in files_of(path):
-        try:
-            digest(file)
-        except (tf.errors.OpError, OSError) as error:
-            raise InputError(f"{file} cannot be read ({one_line(error)}): nothing was changed") from error
 
 
 def refuse_not_finite(variables: Mapping[str, tf.Variable | tf.Tensor], where: str) -> None:

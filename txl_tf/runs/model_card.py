@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import math
-import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -39,7 +38,6 @@ _NO_RECIPE = {
     *("log_steps", "save_steps", "eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training that change no weight, and one that the card shows elsewhere."""
-
 _EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
 
 
@@ -83,28 +81,27 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
     evaluated = model_dirs.read_evaluations(model_dir)
     known = _Known(model_dir, config, facts, evaluated, results, families.task_of(config))
     curve = _picture(known, trained)
-    sections = {
+    files = {name: joined(model_dir, name) for name in error_files.NAMES}
+    texts = {
+        name: read_bytes(path).decode("utf-8", "replace") for name, path in files.items() if tf.io.gfile.exists(path)
+    }
+    sections: dict[str, Iterable[str]] = {
         "": _introduction(known, steps, sum(map(math.prod, weights.values()))),
         "Result": _results(known),
-        "Errors": error_files.in_a_card(_error_files(model_dir)),
+        "Errors": error_files.in_a_card(texts),
         "How to use it": _use(known),
         "Limits": _limits(known),
-        "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
+        "Learning curve": [f"![loss against steps]({PICTURE_FILE})"] if curve else [],
         "Data": _data(known),
         "Sizes": _settings_table(config.model, _SIZES, {"mem_len"} if _alone(config) else ()),
         "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
-        "Weights": _weights(config, weights),
+        "Weights": [
+            weights_table(weights, frozen_paths(config.train.freeze, weights)),
+            "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`.",
+        ],
     }
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
-
-
-def _error_files(model_dir: str) -> dict[str, str]:
-    """The files that fine-tuning wrote about errors on dev, by name."""
-    paths = {name: joined(model_dir, name) for name in error_files.NAMES}
-    return {
-        name: read_bytes(path).decode("utf-8", "replace") for name, path in paths.items() if tf.io.gfile.exists(path)
-    }
 
 
 def write_card(model_dir: str, card: Card) -> None:
@@ -159,11 +156,6 @@ def _introduction(known: _Known, steps: list[int], count: int) -> Iterator[str]:
             yield f"Commands answer with those after {step:,}, {why}; `--checkpoint=latest` takes the newest."
 
 
-def _weights(config: Config, weights: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    yield weights_table(weights, frozen_paths(config.train.freeze, weights))
-    yield "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`."
-
-
 def _settings_table(group: Any, always: Collection[str] = (), never: Collection[str] = ()) -> Iterator[str]:
     """The settings of a group that are not their defaults, as lines of a Markdown table; none if there are none."""
     rows = []
@@ -178,7 +170,6 @@ def _settings_table(group: Any, always: Collection[str] = (), never: Collection[
 
 
 def _cell(text: str) -> str:
-    """A text in a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -244,7 +235,6 @@ def _results(known: _Known) -> Iterator[str]:
 
 
 def _outcome(known: _Known, task: families.FineTuning) -> Iterator[str]:
-    """The question, the rows, and the best result on dev with its worth, as lines of a Markdown table."""
     facts, labels = known.facts, model_dirs.read_labels(known.model_dir)
     yield "| | |\n|---|---|"
     if task.tables:
@@ -270,7 +260,6 @@ def _alone(config: Config) -> bool:
 
 
 def _measures(row: Mapping[str, Any], known: _Known) -> str:
-    """The numbers of an evaluation that matter, as a text."""
     metrics = row.get("metrics", row)
     if not isinstance(known.task, families.Pretraining):
         measured = {name: value for name, value in metrics.items() if isinstance(value, float)}
@@ -289,14 +278,9 @@ def _use(known: _Known) -> Iterator[str]:
     if guide is None:
         yield "From Python: `txl_tf.runs.model_dir.load_trained`."
         return
-    names = {"dir": shlex.quote(known.model_dir), "quoted": json.dumps(known.model_dir)}
-    yield f"```bash\n{_formatted(guide.commands, names)}\n{_formatted(_EXPORT, names)}\n```\n"
-    yield f"```python\n{_formatted(guide.code, names)}\n```"
-
-
-def _formatted(text: str, names: Mapping[str, str]) -> str:
-    """`text` with {name} replaced; other braces stay."""
-    return re.sub(r"\{(dir|quoted)\}", lambda match: names[match[1]], text)
+    commands = f"{guide.commands}\n{_EXPORT}".replace("{dir}", shlex.quote(known.model_dir))
+    yield f"```bash\n{commands}\n```\n"
+    yield f"```python\n{guide.code.replace('{quoted}', json.dumps(known.model_dir))}\n```"
 
 
 def _limits(known: _Known) -> Iterator[str]:

@@ -46,14 +46,7 @@ from txl_tf.runs.checkpoints import (
 )
 from txl_tf.runs.parameters import LAYER, count_layers, frozen_paths
 from txl_tf.settings.run import FORMAT, Config, parse_config
-from txl_tf.storage.files import (
-    one_level_down,
-    read_json,
-    read_record,
-    read_records,
-    read_text,
-    write_atomically,
-)
+from txl_tf.storage.files import one_level_down, read_json, read_record, read_records, read_text, write_atomically
 from txl_tf.storage.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
@@ -64,7 +57,6 @@ EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
 """The fields that a line of evaluations.jsonl must have, besides its step."""
-
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
 
 
@@ -242,8 +234,9 @@ def load_trained(
         raise InputError(f"{model_dir} has no {CONFIG_FILE}: {remedy}")
     config = change(config) if change else config
     config = config.replace(model={"dtype": dtype}) if dtype else config
-    if quantize:
-        families.require_quantization(config, model_dir)
+    if quantize and not families.family_of(config).generates:
+        title = families.TRANSFORMER_XL.title
+        raise InputError(f"{model_dir} holds {families.with_article(config)}: quantize is for {title} alone, omit it")
     if weights == "average" and not config.train.averages_weights:
         raise InputError(f"{model_dir} has no averaged weights: its run had neither ema_decay nor average_from_step")
     weights = weights or ("average" if config.train.averages_weights else "last")
@@ -264,17 +257,8 @@ def load_trained(
     refuse_not_finite(variables, checkpoint_path(model_dir, step))
     if quantize:
         model.round_to_int8()
-    return TrainedModel(
-        model_dir=model_dir,
-        model=model,
-        weights=weights,
-        config=config,
-        vocabulary=vocabulary,
-        vocabulary_identity=identity,
-        step=step,
-        labels=read_labels(model_dir),
-        quantize=quantize,
-    )
+    labels = read_labels(model_dir)
+    return TrainedModel(model_dir, model, weights, config, vocabulary, identity, step, labels, quantize)
 
 
 def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -> int:

@@ -71,17 +71,16 @@ def frozen_paths(names: str, paths: Iterable[str]) -> set[str]:
     layers:3, or layers:0-7; "": none.
     """
     paths = list(paths)
+    numbers = {path: int(number[1]) for path in paths if (number := LAYER.search(path))}
     found: set[str] = set()
     for name in names.split(",") if names else ():
-        match = _LAYERS.fullmatch(name)
-        layers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else None
-        numbers = {path: int(number[1]) for path in paths if (number := LAYER.search(path))}
-        if layers is not None:
-            fits = {path for path, number in numbers.items() if number in layers}
+        if match := _LAYERS.fullmatch(name):
+            first, last = int(match[1]), int(match[2] or match[1])
+            known = last in numbers.values()
+            fits = {path for path, number in numbers.items() if known and first <= number <= last}
         else:
             fits = {path for path in paths if f"{kind_of(path)}/".startswith(f"{name}/")}
-        missing = layers is not None and (not layers or layers[-1] not in numbers.values())
-        if missing or not fits:
+        if not fits:
             kinds = sorted({kind_of(path).split("/")[0] for path in paths})
             among = f"layers:0-{max(numbers.values())}, " if numbers else ""
             raise InputError(

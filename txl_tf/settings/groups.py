@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from txl_tf.errors import InputError
 
 INT32_MAX = 2**31 - 1
-
 HEADINGS = ("data", "model", "optimizer", "schedule", "saving", "evaluation", "devices")
 """The headings that flags of settings are listed under, in this order."""
 
@@ -93,16 +92,6 @@ class Bundle:
     help: str
     values: Mapping[str, Mapping[str, Any]]
 
-    def chosen(self, name: str, value: Any, where: str) -> Mapping[str, Any]:
-        """The settings that a value of the bundle `name` stands for, or InputError."""
-        require(value in self.values, f"{where}: {name} is {value!r}; choose from {tuple(self.values)}")
-        return self.values[value]
-
-    def value_in(self, group: Group) -> str:
-        """The name for a group's values; "mixed" if no name stands for them."""
-        fits = (name for name, held in self.values.items() if all(getattr(group, k) == v for k, v in held.items()))
-        return next(fits, "mixed")
-
 
 @dataclasses.dataclass(frozen=True)
 class Option:
@@ -167,16 +156,21 @@ def options(config_class: type[Group]) -> dict[str, Option]:
 
 
 def option_value(group: Group, name: str) -> Any:
-    """The value of one of a group's `options`."""
-    return group.bundles[name].value_in(group) if name in group.bundles else getattr(group, name)
+    """The value of one of a group's `options`; of a bundle "mixed", if no name stands for the group's values."""
+    if name not in group.bundles:
+        return getattr(group, name)
+    choices = group.bundles[name].values.items()
+    return next((name for name, held in choices if all(getattr(group, k) == v for k, v in held.items())), "mixed")
 
 
 def update(config: Settings, values: Mapping[str, Any]) -> Settings:
     """`config` with some fields, or bundles of them, replaced; each value is checked as in `from_dict`."""
-    values = dict(values)
+    values, where = dict(values), type(config).__name__
     for name in [name for name in config.bundles if name in values]:
-        values |= config.bundles[name].chosen(name, values.pop(name), type(config).__name__)
-    return dataclasses.replace(config, **_typed(type(config), values, type(config).__name__))
+        chosen, choices = values.pop(name), config.bundles[name].values
+        require(chosen in choices, f"{where}: {name} is {chosen!r}; choose from {tuple(choices)}")
+        values |= choices[chosen]
+    return dataclasses.replace(config, **_typed(type(config), values, where))
 
 
 def from_dict(config_class: type[Settings], values: Any, where: str) -> Settings:

@@ -19,11 +19,8 @@ from txl_tf.settings.groups import Group, field_types, from_dict, hidden, minor,
 from txl_tf.storage.strict_json import check_record, parse_json
 
 _REMEDY = "restore it or start a new model_dir"
-
 FORMAT = 2
 """Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
-
-
 AnyConfig = typing.TypeVar("AnyConfig", bound="Config")
 
 
@@ -45,14 +42,10 @@ class DataConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            3 * self.tgt_len_std < self.tgt_len,
-            f"tgt_len_std={self.tgt_len_std} must be less than a third of tgt_len={self.tgt_len}",
-        )
-        require(
-            not (self.tgt_len_std and self.random_offset),
-            "give tgt_len_std or random_offset, not both: random lengths already move segments",
-        )
+        std = self.tgt_len_std
+        require(3 * std < self.tgt_len, f"tgt_len_std={std} must be less than a third of tgt_len={self.tgt_len}")
+        both = std and self.random_offset
+        require(not both, "give tgt_len_std or random_offset, not both: random lengths already move segments")
 
     @property
     def longest(self) -> int:
@@ -151,9 +144,7 @@ class TrainConfig(Group):
     )
     seed: int = usual(1, "random seed, of initial weights, dropout and lane offsets", at_least=0, under="schedule")
     jit_compile: bool = usual(
-        True,
-        "compile the step with XLA on one CPU or GPU (a TPU always compiles)",
-        under="devices",
+        True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)", under="devices"
     )
     steps_per_loop: int = usual(
         200, "updates per call of the host loop on the device; changes no result", at_least=1, under="devices"
@@ -222,16 +213,15 @@ class TrainConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        steps, warmup = self.train_steps, self.warmup_steps
+        average, profile = self.average_from_step, self.profile_steps
         require(
-            not self.profile_steps
-            or (len(self.profile_steps) == 2 and self.profile_steps[0] < self.profile_steps[1] <= self.train_steps),
-            f"profile_steps={','.join(map(str, self.profile_steps))} must be two numbers of updates, a,b with "
-            f"0 <= a < b <= train_steps={self.train_steps}",
+            not profile or (len(profile) == 2 and profile[0] < profile[1] <= steps),
+            f"profile_steps={','.join(map(str, profile))} must be two numbers of updates, a,b with "
+            f"0 <= a < b <= train_steps={steps}",
         )
-        require(
-            self.eval_steps or not self.early_stop_evals,
-            f"early_stop_evals={self.early_stop_evals} needs evaluations: set eval_steps above 0",
-        )
+        evaluates = self.eval_steps or not self.early_stop_evals
+        require(evaluates, f"early_stop_evals={self.early_stop_evals} needs evaluations: set eval_steps above 0")
         require(
             self.shard_optimizer or not self.bfloat16_gradients,
             "bfloat16_gradients needs shard_optimizer: only gradients of sharded weights are summed in bfloat16",
@@ -241,27 +231,19 @@ class TrainConfig(Group):
             f"weight_decay={self.weight_decay} must be less than 1 / learning_rate={1 / self.learning_rate:g}, or an "
             "update would subtract a whole weight",
         )
+        require(warmup < steps, f"warmup_steps={warmup} must be less than train_steps={steps}")
         require(
-            self.warmup_steps < self.train_steps,
-            f"warmup_steps={self.warmup_steps} must be less than train_steps={self.train_steps}",
+            all(earlier < later for earlier, later in itertools.pairwise((warmup, *self.ends))),
+            f"extended_at={','.join(map(str, self.extended_at))} must rise from warmup_steps={warmup} to "
+            f"train_steps={steps}",
         )
+        require(average <= steps, f"average_from_step={average} must be at most train_steps={steps}")
         require(
-            all(earlier < later for earlier, later in itertools.pairwise((self.warmup_steps, *self.ends))),
-            f"extended_at={','.join(map(str, self.extended_at))} must rise from warmup_steps={self.warmup_steps} to "
-            f"train_steps={self.train_steps}",
+            warmup < average or not self.average_lr_ratio,
+            f"average_lr_ratio={self.average_lr_ratio} needs average_from_step above warmup_steps={warmup}",
         )
-        require(
-            self.average_from_step <= self.train_steps,
-            f"average_from_step={self.average_from_step} must be at most train_steps={self.train_steps}",
-        )
-        require(
-            self.warmup_steps < self.average_from_step or not self.average_lr_ratio,
-            f"average_lr_ratio={self.average_lr_ratio} needs average_from_step above warmup_steps={self.warmup_steps}",
-        )
-        require(
-            not (self.ema_decay and self.average_from_step),
-            "give ema_decay or average_from_step, not both: a run keeps one average",
-        )
+        both = self.ema_decay and average
+        require(not both, "give ema_decay or average_from_step, not both: a run keeps one average")
 
     @property
     def ends(self) -> tuple[int, ...]:

@@ -124,7 +124,6 @@ def require_new(path: str, flag: str) -> None:
 
 
 def _require_place(path: str, flag: str) -> None:
-    """Raises InputError if a local file that does not exist cannot be made at `path`."""
     try:
         with contextlib.suppress(FileNotFoundError):
             os.lstat(path)  # fails for a path through a file or a circle of links, and for a name that is too long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -76,52 +77,42 @@ def _listed(place: HfUri, folder: str) -> list[str]:
     except (httpx2.TransportError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         if not os.path.isdir(folder) or (isinstance(error, HfHubHTTPError) and error.response.status_code < 500):
             raise
-    return [
-        os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
-        for parent, _, names in os.walk(folder)
-        for name in names
-    ]
+    paths = pathlib.Path(folder).rglob("*")
+    return [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
 
 
 @contextlib.contextmanager
 def _in_one_line(place: HfUri) -> Iterator[None]:
-    """Turns the errors of huggingface_hub into InputErrors."""
+    import httpx2
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except (errors.HfHubHTTPError, errors.RevisionResolutionError, httpx2.TransportError, OSError) as error:
+        raise InputError(_reason(error, place)) from error
+
+
+def _reason(error: Exception, place: HfUri) -> str:
     import httpx2
     from huggingface_hub import errors
     from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
 
     what = f"{place.type if place.type == 'model' else 'data set'} {place.id}"
-    try:
-        yield
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"the Hub gives the {what} only to those who asked for access: ask at {ENDPOINT}/{place.id}, then set "
-            "HF_TOKEN"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"the Hub's {what} has no revision {place.revision}: give a branch, tag or commit") from error
-    except (
-        errors.RevisionResolutionError,
-        errors.OfflineModeIsEnabled,
-        errors.LocalEntryNotFoundError,
-        httpx2.TransportError,
-    ) as error:
+    away = errors.RevisionResolutionError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError
+    if isinstance(error, errors.GatedRepoError):
+        asked = f"ask at {ENDPOINT}/{place.id}, then set HF_TOKEN"
+        return f"the Hub gives the {what} only to those who asked for access: {asked}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"the Hub's {what} has no revision {place.revision}: give a branch, tag or commit"
+    if isinstance(error, (*away, httpx2.TransportError)):
         cause = error.__cause__ or error
         reason = "HF_HUB_OFFLINE is set" if isinstance(cause, errors.OfflineModeIsEnabled) else one_line(cause)
-        raise InputError(
-            f"the {what} is not whole in {HF_HUB_CACHE}, and the Hub is out of reach ({reason})"
-        ) from error
-    except errors.HfHubHTTPError as error:
+        return f"the {what} is not whole in {HF_HUB_CACHE}, and the Hub is out of reach ({reason})"
+    if isinstance(error, errors.HfHubHTTPError):
         # Without a token the Hub answers 401 for what is not there, too. The library knows that only at https://.
         unknown = isinstance(error, errors.RepositoryNotFoundError) or error.response.status_code == 401
         if unknown and "Invalid credentials" not in str(error):
-            raise InputError(
-                f"the Hub has no {what}, or it is private: correct the name, or set HF_TOKEN to one that may read it"
-            ) from error
-        raise InputError(f"the {what} cannot be fetched ({one_line(error)})") from error
-    except OSError as error:
-        if error.errno is None:  # of the library: a file of another size than the Hub says, and the like
-            raise InputError(f"the {what} cannot be fetched ({one_line(error)})") from error
-        raise InputError(
-            f"the {what} cannot be kept in {HF_HUB_CACHE} ({error.strerror}): make room, or set another HF_HOME"
-        ) from error
+            return f"the Hub has no {what}, or it is private: correct the name, or set HF_TOKEN to one that may read it"
+    elif isinstance(error, OSError) and error.errno is not None:
+        return f"the {what} cannot be kept in {HF_HUB_CACHE} ({error.strerror}): make room, or set another HF_HOME"
+    return f"the {what} cannot be fetched ({one_line(error)})"  # or of another size than the Hub says, and the like

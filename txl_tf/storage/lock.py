@@ -26,7 +26,6 @@ from txl_tf.storage.strict_json import NUMBER, Fields
 LOCK_FILE = "lock.json"
 RENEW_SECONDS = 20.0
 STALE_SECONDS = 180.0
-
 _FIELDS: Fields = {"id": str, "host": str, "machine": str, "process": int, "started": str, "time": NUMBER}
 
 
@@ -51,13 +50,11 @@ class Lock:
         self._taken_by: dict[str, Any] | None = None
 
     def __enter__(self) -> Lock:
-        holder = self._read()
-        if holder is not None:
+        if holder := self._read():
             self._wait_for_its_end(holder)
         self._write()
-        holder = self._read()
-        if holder is not None and holder["id"] != self._own["id"]:  # the other started in the same instant
-            raise self._refusal(holder)
+        self._taken_by = self._other()  # that started in the same instant
+        self.check()
         self._thread = threading.Thread(target=self._keep, name="lock", daemon=True)
         self._thread.start()
         return self
@@ -66,8 +63,7 @@ class Lock:
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(InputError, OSError, tf.errors.OpError):
-            holder = self._read()
-            if holder is not None and holder["id"] == self._own["id"]:
+            if self._other() is None:
                 tf.io.gfile.remove(self.path)
 
     def check(self) -> None:
@@ -98,14 +94,17 @@ class Lock:
                 raise self._refusal(found)
 
     def _keep(self) -> None:
-        """Renews the lock until the context ends, or until another process has it."""
         while not self._ended.wait(self._renew_seconds):
             with contextlib.suppress(InputError, OSError, tf.errors.OpError):  # a full disk: the next time may succeed
-                holder = self._read()
-                if holder is not None and holder["id"] != self._own["id"]:
-                    self._taken_by = holder
+                self._taken_by = self._other()
+                if self._taken_by:
                     return
                 self._write()
+
+    def _other(self) -> dict[str, Any] | None:
+        """The lock of another process, if there is one."""
+        holder = self._read()
+        return holder if holder and holder["id"] != self._own["id"] else None
 
     def _read(self) -> dict[str, Any] | None:
         if not tf.io.gfile.exists(self.path):

@@ -6,7 +6,6 @@ Every error is an InputError of one line that names the file.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,10 +15,8 @@ from txl_tf.storage.surrogates import whole
 
 NUMBER = (int, float)
 """The type of a field that may be an integer or not."""
-
 Fields = Mapping[str, type | tuple[type, ...]]
 """The fields that a record must have, and the types of their values; true and false do not count as numbers."""
-
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -30,7 +27,10 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
     """
     try:
         value = json.loads(text)
-        return _whole(value) if _has_surrogates(text) else value
+        escape = r"\\u[dD][89a-fA-F]"  # of a surrogate, which UTF-8 itself cannot hold
+        if re.search(escape, text) if isinstance(text, str) else re.search(escape.encode(), text):
+            value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
+        return value
     except RecursionError:
         raise _error(f"{where} is nested too deeply", remedy) from None
     except ValueError as error:  # of JSON or of UTF-8
@@ -59,33 +59,8 @@ def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=default) + "\n"
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, default=default) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """A value of JSON with None for NaN and infinity."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _has_surrogates(text: str | bytes) -> bool:
-    """Whether a JSON text may have surrogates: in UTF-8 only escapes can name them."""
-    pattern = r"\\u[dD][89a-fA-F]"
-    return bool(re.search(pattern, text) if isinstance(text, str) else re.search(pattern.encode(), text))
-
-
-def _whole(value: Any) -> Any:
-    """A value of JSON with `surrogates.whole` texts."""
-    if isinstance(value, str):
-        return whole(value)
-    if isinstance(value, list):
-        return [_whole(one) for one in value]
-    if isinstance(value, dict):
-        return {whole(name): _whole(one) for name, one in value.items()}
-    return value
+        finite = json.loads(json.dumps(value, default=default), parse_constant=lambda name: None)
+        return json.dumps(finite, ensure_ascii=False) + "\n"
 
 
 def _shown(value: Any) -> str:

@@ -6,15 +6,15 @@ The weights are in one file, or in several that an index lists by tensor ("shard
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import h5py
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import InputError
-from txl_tf.published.h5_files import open_h5
-from txl_tf.published.tensor_files import TensorFile, open_safetensors, unwrapped
+from txl_tf.errors import InputError, one_line
+from txl_tf.published.tensor_files import TensorFile, open_binary, open_safetensors, unwrapped
 from txl_tf.published.torch_files import TorchFile, state_dict
 from txl_tf.published.vocabularies import VOCABULARIES
 from txl_tf.storage.files import one_level_down, read_record
@@ -23,16 +23,9 @@ from txl_tf.storage.strict_json import check_record
 
 MODEL_TYPES = ("transfo-xl", "xlnet")
 """The values of model_type in config.json whose models are imported."""
-
 _REMEDY = "--source is the directory as published"
-_TYPES = {
-    "model_type": str,
-    "architectures": list,
-    "cutoffs": list,
-    "tie_projs": list,
-    "ff_activation": str,
-    "problem_type": str,
-}
+_TYPES: dict[str, type] = dict.fromkeys(("model_type", "ff_activation", "problem_type"), str)
+_TYPES |= dict.fromkeys(("architectures", "cutoffs", "tie_projs"), list)
 """Types of fields that are not settings of ours; `from_dict` checks the types of those."""
 
 
@@ -62,8 +55,7 @@ def model_type(source: str) -> str:
 
 def has_tensors(source: str) -> bool:
     """Whether a directory has a file that `open_tensors` would read."""
-    paths = [tf.io.gfile.join(source, name) for name in _OPENERS]
-    return any(tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index.json") for path in paths)
+    return any(_weights(source))
 
 
 def needed(names: Sequence[str], where: str) -> list[str]:
@@ -81,7 +73,7 @@ def needed(names: Sequence[str], where: str) -> list[str]:
     if not weights:
         raise InputError(f"{where} has none of {', '.join(_OPENERS)}")
     found = [next((name for name in known if name in names), "") for _, known in VOCABULARIES.values()]
-    beside = _BESIDE_VOCABULARY if any(found) else ("tokenizer.json",)
+    beside = ("tokenizer_config.json", "added_tokens.json") if any(found) else ("tokenizer.json",)
     return ["config.json", *filter(None, found), *(name for name in beside if name in names), *weights]
 
 
@@ -90,24 +82,76 @@ def open_tensors(source: str) -> TensorFile:
 
     InputError if no such file exists, or one is damaged; or the shards are not those of their index.
     """
-    for name, opener in _OPENERS.items():
-        path = tf.io.gfile.join(source, name)
-        if tf.io.gfile.exists(path):
-            return unwrapped(opener(path))
-        if tf.io.gfile.exists(f"{path}.index.json"):
-            return unwrapped(_open_shards(source, f"{path}.index.json", opener))
-    raise InputError(f"{source} has none of {', '.join(_OPENERS)}{_hint(source)}")
+    name, path = next(_weights(source), ("", ""))
+    if not path:
+        raise InputError(f"{source} has none of {', '.join(_OPENERS)}{_hint(source)}")
+    opener = _OPENERS[name]
+    return unwrapped(_open_shards(source, path, opener) if path.endswith(".index.json") else opener(path))
+
+
+def _weights(source: str) -> Iterator[tuple[str, str]]:
+    """The names and paths of a directory's files with the weights, or of the indices of their shards."""
+    for name in _OPENERS:
+        paths = [tf.io.gfile.join(source, f"{name}{end}") for end in ("", ".index.json")]
+        yield from ((name, path) for path in paths if tf.io.gfile.exists(path))
 
 
 def _open_torch(path: str) -> TensorFile:
     file = TorchFile(path)
-    return file.tensors(state_dict(file.root) or {})
+    return file.tensors(state_dict(file.root))
+
+
+_TRANSPOSED = re.compile(r"/kernel:0$|/(emb|out)_projs_._\d+:0$")
+_PATH = re.compile(
+    r"\w+/(?:\w+/)?((?:transformer|lm_loss|sequence_summary|logits_proj|classifier|qa_outputs|crit|score)/.+):0"
+)
+"""The group of a part of the model, the model's name, and the path of a weight in the model."""
+_ENDINGS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+
+
+def _open_h5(path: str) -> TensorFile:
+    """The TensorFile of a .h5 file; kernels and projections are transposed, as in torch.
+
+    InputError if the file is damaged or holds something else.
+    """
+    binary = open_binary(path)
+    try:
+        file = h5py.File(binary, "r")
+        found: dict[str, h5py.Dataset] = {}
+        file.visititems(lambda name, node: found.update({name: node}) if isinstance(node, h5py.Dataset) else None)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"{path} is damaged, or not an HDF5 file ({one_line(error)}): fetch it again") from error
+    tensors = {_name(name): (name, node) for name, node in found.items() if _PATH.fullmatch(name)}
+    if not tensors:
+        raise InputError(f"{path} holds no weights of a model of Hugging Face: give tf_model.h5 as it was saved")
+    shapes = {
+        ours: node.shape[::-1] if _TRANSPOSED.search(theirs) else node.shape for ours, (theirs, node) in tensors.items()
+    }
+
+    def read(name: str) -> np.ndarray:
+        theirs, node = tensors[name]
+        try:
+            array = node[()]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise InputError(f"{path}: {theirs} cannot be read ({one_line(error)}): fetch the file again") from error
+        return array.T if _TRANSPOSED.search(theirs) else array
+
+    return TensorFile(path, shapes, read)
+
+
+def _name(name: str) -> str:
+    """transformer.layer.0.ff.layer_1.weight of transformer/tfxl_net_model/transformer/layer_._0/ff/layer_1/kernel:0.
+
+    A tensor that two layers share has one name, but two paths.
+    """
+    *parts, last = _PATH.fullmatch(name)[1].replace("_._", "/").split("/")  # type: ignore[index]
+    return ".".join([*parts, _ENDINGS.get(last, last)])
 
 
 _OPENERS: dict[str, Callable[[str], TensorFile]] = {
     "model.safetensors": open_safetensors,
     "pytorch_model.bin": _open_torch,
-    "tf_model.h5": open_h5,
+    "tf_model.h5": _open_h5,
 }
 """Functions by the name of the file with the weights; the first that exists is read."""
 
@@ -117,7 +161,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
     places = read_record(index, {"weight_map": dict}, _REMEDY)["weight_map"]
     names = sorted({str(name) for name in places.values()})
     if not names or any(not name or "/" in name or "\\" in name for name in names):
-        raise InputError(f"{index}: weight_map must name files of its own directory, such as {_SHARD}: {_REMEDY}")
+        raise InputError(f"{index}: weight_map must name files of its own directory: {_REMEDY}")
     if missing := [name for name in names if not tf.io.gfile.exists(tf.io.gfile.join(source, name))]:
         raise InputError(f"{index} names missing files, {', '.join(missing)}: copy them there")
     files = {name: opener(tf.io.gfile.join(source, name)) for name in names}
@@ -146,7 +190,5 @@ def _hint(source: str) -> str:
     return ""
 
 
-_BESIDE_VOCABULARY = ("tokenizer_config.json", "added_tokens.json")
-_SHARD = "model-00001-of-00002.safetensors"
 _OTHER = ("training_args.bin", "optimizer.bin", "scheduler.bin", "vocab.bin")
 """Files with such endings that hold no weights."""

@@ -18,7 +18,7 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.layers.positions import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
-from txl_tf.published import torch_models
+from txl_tf.published import official_pytorch
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.layout import Checkpoint, require_agreement, save
 from txl_tf.published.tensor_files import write_safetensors
@@ -28,23 +28,15 @@ from txl_tf.storage.files import write_atomically
 
 _CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
 _SHAPED = (
-    "vocab_size",
-    "n_layer",
-    "d_model",
-    "d_embed",
-    "n_head",
-    "d_head",
-    "d_inner",
-    "untie_r",
-    "cutoffs",
-    "div_val",
+    *("vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "untie_r"),
+    *("cutoffs", "div_val"),
 )
 _FREE = ("pre_lnorm", "layer_norm_epsilon", "init_std", "proj_init_std", "dropout", "dropatt")
 _EVALUATION = ("mem_len", "clamp_len", "same_length")
 _DEFAULTS = {"layer_norm_epsilon": 1e-5}
 """Defaults of TransfoXLConfig, for fields that older files lack."""
 
-layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_layers=True)
+layout = functools.partial(official_pytorch.layout, prefix="transformer.", bias_in_layers=True)
 
 
 def open_checkpoint(source: str) -> Checkpoint:
@@ -52,18 +44,20 @@ def open_checkpoint(source: str) -> Checkpoint:
 
     InputError if files are missing, damaged or contradict each other, or TransformerXL does not support the model.
     """
-    config, where = _checked_config(source)
+    config, where = huggingface_files.read_config(source)
+    for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
+        if config.get(name, wanted) != wanted:
+            raise InputError(f"{where} has {name}={config[name]!r}: only {wanted} is imported")
     file = huggingface_files.open_tensors(source)
-    torch_models.drop_buffers(file)
     if "score.weight" in file.shapes or not any(name.startswith("crit.") for name in file.shapes):
         head = "a classifier's head" if "score.weight" in file.shapes else "no head"
         raise InputError(f"{file.path} has {head}: of Hugging Face's TransfoXL only language models are supported")
-    inferred = torch_models.infer(file, "transformer.")
+    inferred = official_pytorch.infer(file, "transformer.")
     stated = {name: config[name] for name in _SHAPED if name in config}
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
     require_agreement(stated, inferred, where)
     # Their TensorFlow classes tie nothing: the values show what was tied before.
-    ties = torch_models.ties(file, "transformer.") if file.path.endswith(".h5") else _ties(config, where)
+    ties = official_pytorch.ties(file, "transformer.") if file.path.endswith(".h5") else _ties(config, where)
     architecture = inferred | stated | ties
     settings = {name: config[name] for name in _FREE if name in config}
     from_dict(TransformerXLConfig, architecture | settings, where)
@@ -74,18 +68,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     )
 
 
-def _checked_config(source: str) -> tuple[dict[str, Any], str]:
-    config, path = huggingface_files.read_config(source)
-    if config.get("model_type", "transfo-xl") != "transfo-xl":
-        raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
-    for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
-        if config.get(name, wanted) != wanted:
-            raise InputError(f"{path} has {name}={config[name]!r}: only {wanted} is imported")
-    return config, path
-
-
 def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
-    """The settings tie_weight and proj_share_all_but_first."""
     first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
     if first or any(tail != tails[0] for tail in tails):
         raise InputError(
@@ -155,15 +138,12 @@ def _refuse_what_they_lack(config: TransformerXLConfig, evaluation: EvalConfig) 
 
 
 def _differences(config: TransformerXLConfig, evaluation: EvalConfig, vocabulary: Vocabulary) -> list[str]:
-    found = []
-    if config.mem_init != "zeros":
-        found.append("empty memory is attended to as zero vectors (mem_init=zeros here)")
-    if evaluation.same_length and config.same_length_window == "tf":
-        found.append(f"a query sees {evaluation.mem_len} keys, not {evaluation.mem_len + 1} (same_length)")
-    if config.dropout_type != "standard" or config.dropemb:
-        found.append("its training has neither variational dropout nor dropemb")
-    if config.dropout_sites:
-        found.append("its training has one rate of dropout for all sites")
-    if vocabulary.unit != "word":
-        found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
-    return found
+    window, keys = evaluation.same_length and config.same_length_window == "tf", evaluation.mem_len
+    differing = {
+        "empty memory is attended to as zero vectors (mem_init=zeros here)": config.mem_init != "zeros",
+        f"a query sees {keys} keys, not {keys + 1} (same_length)": window,
+        "its training has neither variational dropout nor dropemb": config.dropout_type != "standard" or config.dropemb,
+        "its training has one rate of dropout for all sites": config.dropout_sites,
+        f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf": vocabulary.unit != "word",
+    }
+    return [what for what, differs in differing.items() if differs]

@@ -8,6 +8,7 @@ with the approximation by tanh ("gelu_new" in that code).
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -20,8 +21,7 @@ from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published.huggingface import files as huggingface_files
-from txl_tf.published.imported_runs import XLNETS
-from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save
+from txl_tf.published.layout import Checkpoint, Entries, TensorEntry, require_agreement, save, xlnet_run
 from txl_tf.published.official_xlnet import BIASES, add_answers, add_layer
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
@@ -35,12 +35,8 @@ _MEMORY = ("mem_len", "reuse_len")
 _REACH = (*_MEMORY, "clamp_len")
 _DEFAULTS = {"ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
 """The defaults of Hugging Face's XLNetConfig, for fields that are missing in older files."""
-_LOGITS = {
-    "summary_type": "summary_type",
-    "summary_use_proj": "summary_use_proj",
-    "summary_last_dropout": "summary_dropout",
-}
-_N_TOP = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
+_LOGITS = {name: name for name in ("summary_type", "summary_use_proj")} | {"summary_last_dropout": "summary_dropout"}
+_N_TOP = {name: name for name in ("start_n_top", "end_n_top")}
 
 
 class Head(NamedTuple):
@@ -111,7 +107,7 @@ def open_checkpoint(source: str) -> Checkpoint:
             f"{where} has problem_type='regression' with {file.shapes[head.tensor][0]} outputs: models with several "
             "scores for a text are not imported, only models with one score"
         )
-    run, notes = XLNETS[head.task], []
+    run, notes = xlnet_run(head.task), []
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]} | dict(head.ours)
     if hasattr(run.groups()["model"], "n_class"):
         architecture["n_class"] = file.shapes[head.tensor][0]
@@ -146,8 +142,6 @@ def open_checkpoint(source: str) -> Checkpoint:
 def _checked_config(source: str) -> tuple[dict[str, Any], str]:
     """The object in config.json, with defaults, and its path; InputError if our XLNets do not support it."""
     config, path = huggingface_files.read_config(source)
-    if config.get("model_type", "xlnet") != "xlnet":
-        raise InputError(f"{path} is not of an XLNet (model_type xlnet)")
     config = _DEFAULTS | config
     if "vocab_size" not in config and "n_token" in config:
         config["vocab_size"] = config["n_token"]
@@ -167,13 +161,12 @@ def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
     if missing := [name for name in needed if name not in shapes]:
         raise InputError(f"{file.path} has no {', '.join(missing)}: it is not an XLNet of this format")
     (vocab_size, d_model), (_, n_head, d_head), (d_inner,) = (shapes[name] for name in needed)
-    numbers = {name.removeprefix(f"{prefix}layer.").partition(".")[0] for name in shapes if f"{prefix}layer." in name}
+    n_layer = next(n for n in itertools.count() if f"{prefix}layer.{n}.rel_attn.q" not in shapes)
     found = {"vocab_size": vocab_size, "d_model": d_model, "n_head": n_head, "d_head": d_head, "d_inner": d_inner}
-    return found | {"n_layer": next(n for n in range(len(numbers) + 1) if str(n) not in numbers), "untie_r": True}
+    return found | {"n_layer": n_layer, "untie_r": True}
 
 
 def _labels(config: Mapping[str, Any], n_class: int, where: str) -> tuple[str, ...]:
-    """The names of the classes in config.json, in the order of their numbers; () if it has none."""
     named = config.get("id2label")
     if not named:
         return ()
@@ -227,7 +220,11 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
     """
     model, vocabulary, task, data = trained.model, trained.vocabulary, trained.config.task, trained.config.data
     config = model.config
-    head = _head_of(task, config)
+    heads = [head for head in HEADS if head.task == task]
+    heads = [head for head in heads if all(getattr(config, name) == value for name, value in head.ours.items())]
+    if not heads:
+        raise InputError(f"Hugging Face's XLNet has no head for {task}: this model cannot be exported to it")
+    head = heads[0]
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     # Hugging Face's code ties the weight of lm_loss to the embedding, so it is written once.
@@ -266,18 +263,7 @@ def export(trained: TrainedModel, export_dir: str) -> list[str]:
         about = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": spec["lower_case"]}
         about |= {name: spec[name] for name in ("keep_accents", "remove_space")}
         write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
-    found = _differences(config, vocabulary)
-    if (segments := getattr(data, "max_segments", 1)) > 1:
-        found.append(f"it reads a text at once, not in up to {segments} segments with memory")
-    return found
-
-
-def _head_of(task: str, config: Any) -> Head:
-    """The head of a model of ours; InputError if there is none."""
-    for head in HEADS:
-        if head.task == task and all(getattr(config, name) == value for name, value in head.ours.items()):
-            return head
-    raise InputError(f"Hugging Face's XLNet has no head for {task}: this model cannot be exported to it")
+    return _differences(config, vocabulary, data)
 
 
 def _refuse_what_they_lack(config: Any) -> None:
@@ -292,14 +278,15 @@ def _refuse_what_they_lack(config: Any) -> None:
         raise InputError(f"Hugging Face's XLNet has no {', '.join(found)}: this model cannot be exported to it")
 
 
-def _differences(config: Any, vocabulary: Vocabulary) -> list[str]:
-    found = []
-    if config.mem_init != "empty":
-        found.append("memory starts empty, not with zero vectors that are attended to (mem_init=zeros)")
-    if config.dropatt != config.dropout:
-        found.append(f"its training drops attention probabilities at the rate {config.dropout}, not {config.dropatt}")
-    if getattr(config, "summary_type", "") in ("mean", "first"):
-        found.append(f"summary_type={config.summary_type} depends on padding: pad on the left, to the length used here")
-    if not isinstance(vocabulary, XLNetVocabulary):
-        found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
-    return found
+def _differences(config: Any, vocabulary: Vocabulary, data: Any) -> list[str]:
+    summary, segments = getattr(config, "summary_type", ""), getattr(data, "max_segments", 1)
+    is_padded, has_tokenizer = summary in ("mean", "first"), isinstance(vocabulary, XLNetVocabulary)
+    rates = f"{config.dropout}, not {config.dropatt}"
+    differing = {
+        "memory starts empty, not with zero vectors that are attended to (mem_init=zeros)": config.mem_init != "empty",
+        f"its training drops attention probabilities at the rate {rates}": config.dropatt != config.dropout,
+        f"summary_type={summary} depends on padding: pad on the left, to the length used here": is_padded,
+        f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf": not has_tokenizer,
+        f"it reads a text at once, not in up to {segments} segments with memory": segments > 1,
+    }
+    return [what for what, differs in differing.items() if differs]
