@@ -7,7 +7,7 @@ import pytest
 
 from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import FaultsError, InputError
-from txl_tf.tasks.multi_label.rows import frequencies, label_matrix, read_label_sets, set_names
+from txl_tf.tasks.multi_label import frequencies, label_matrix, read_label_sets, set_names
 from txl_tf.tasks.texts import read_table
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from txl_tf.data.tables.results import cell, new_names
 from txl_tf.errors import InputError
 from txl_tf.metrics.labelling import rates
-from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Worst, heading
+from txl_tf.metrics.task_results import ByLabel, Confusion, Panel, Worst, heading
 
 CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
 NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)

@@ -144,3 +144,192 @@ class SummaryLogits(Layer):
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         return super().get_config() | {"summary": self.arguments}
+
+
+IMPOSSIBLE = -1e30
+"""The logit of a position where no answer may begin or end."""
+
+
+class AnswerLogits(typing.NamedTuple):
+    """The logits of an answer's position.
+
+    start, end: [B, T], of where it starts and ends; `AnswerSpan` conditions those of the end on the start.
+    impossible: [B], the logit that there is no answer; None: it follows from the others, and is not learned.
+    """
+
+    start: tf.Tensor
+    end: tf.Tensor
+    impossible: tf.Tensor | None
+
+
+class BestAnswers(typing.NamedTuple):
+    """The most likely start positions, and for each the most likely end positions; best first, in nats.
+
+    start, start_log_prob: [B, S].
+    end, end_log_prob: [B, S, E]; `AnswerSpan` conditions an end's probability on its start.
+    impossible: [B], the logit that there is no answer.
+    """
+
+    start: tf.Tensor
+    start_log_prob: tf.Tensor
+    end: tf.Tensor
+    end_log_prob: tf.Tensor
+    impossible: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class AnswerSpan(Layer):
+    """Finds the position of the answer to a question in a text, and whether there is an answer.
+
+    The logit of a start at t is x_t . w. The logit of an end at t, given the start s, is LN(tanh([x_t; x_s] W)) . w.
+    The logit that there is no answer is tanh([x; x_cls] W) . w, where x is the expected hidden state of the start, with
+    dropout inside. Each formula has its own weights w and W; kernels start as normal(0, init_std).
+
+    Results are in the dtype of the weights.
+    """
+
+    def __init__(
+        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any
+    ):
+        super().__init__(**kwargs)
+        self.keep(locals())
+        check_rate(dropout, "dropout", self)
+
+    def build(self, hidden_shape: HiddenShape) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        d_model = hidden_shape[-1]
+        self.start = self.new_dense(1, "start")
+        self.end_inner = self.new_dense(d_model, "end_inner", activation="tanh")
+        self.end_norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="end_norm"
+        )
+        self.end_outer = self.new_dense(1, "end_outer")
+        self.impossible_inner = self.new_dense(d_model, "impossible_inner", activation="tanh")
+        self.impossible_outer = self.new_dense(1, "impossible_outer", use_bias=False)
+        for layer in (self.start, self.end_norm, self.end_outer, self.impossible_outer):
+            layer.build((None, None, d_model))
+        for layer in (self.end_inner, self.impossible_inner):
+            layer.build((None, 2 * d_model))
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        start: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> AnswerLogits:
+        """All logits for hidden [B, T, D], given the true start; used in training.
+
+        allowed: bool [B, T], where an answer may start and end.
+        cls_index, start: int [B], the position of CLS, and the true start of the answer.
+        seed, training: as for `dropout`, and whether to apply it.
+        """
+        starts = self.start_logits(hidden, allowed)
+        ends = self.end_logits(hidden, allowed, start[:, None])[:, 0]
+        begin = self.expected_start(hidden, starts)
+        cls = tf.gather(hidden, cls_index, batch_dims=1)
+        return AnswerLogits(starts, ends, self.impossible_logit(begin, cls, seed, training))
+
+    def best(
+        self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
+    ) -> BestAnswers:
+        """The S = `n_starts` most likely start positions and, for each, the E = `n_ends` most likely end positions.
+
+        At most T of each are returned. Other arguments as for `call`.
+        """
+        t_len = hidden.shape[1]
+        starts = self.start_logits(hidden, allowed)
+        start_log_prob, start = tf.math.top_k(tf.nn.log_softmax(starts), min(n_starts, t_len))
+        ends = tf.nn.log_softmax(self.end_logits(hidden, allowed, start))
+        end_log_prob, end = tf.math.top_k(ends, min(n_ends, t_len))
+        cls = tf.gather(hidden, cls_index, batch_dims=1)
+        impossible = self.impossible_logit(self.expected_start(hidden, starts), cls)
+        return BestAnswers(start, start_log_prob, end, end_log_prob, impossible)
+
+    def start_logits(self, hidden: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+        """[B, T], IMPOSSIBLE where not allowed."""
+        return self._masked(self.start(hidden)[..., 0], allowed)
+
+    def end_logits(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+        """[B, S, T] for S start positions, int [B, S]; IMPOSSIBLE where not allowed.
+
+        [x_t; x_s] W is the sum of two products, each computed once for all pairs.
+        """
+        kernel, d_model = tf.cast(self.end_inner.kernel, hidden.dtype), hidden.shape[2]
+        own = tf.einsum("btD,De->bte", hidden, kernel[:d_model])
+        begin = tf.einsum("bsD,De->bse", tf.gather(hidden, start, batch_dims=1), kernel[d_model:])
+        inner = own[:, None] + begin[:, :, None] + tf.cast(self.end_inner.bias, hidden.dtype)
+        logits = self.end_outer(self.end_norm(self.end_inner.activation(inner)))[..., 0]
+        return self._masked(logits, allowed[:, None])
+
+    def expected_start(self, hidden: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+        """The expected hidden state [B, D] under the probabilities of the start."""
+        return tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(start_logits), hidden.dtype), hidden)
+
+    def impossible_logit(
+        self, begin: tf.Tensor, cls: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """The logit [B] that there is no answer, from the start's and CLS's hidden states, each [B, D]."""
+        inner = self.impossible_inner(tf.concat([begin, cls], axis=-1))
+        inner = dropout(inner, self.dropout if training else 0.0, seed)
+        return tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)
+
+    def _masked(self, logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+        logits = tf.cast(logits, self.variable_dtype)
+        return tf.where(allowed, logits, tf.constant(IMPOSSIBLE, logits.dtype))
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class PlainSpan(Layer):
+    """Finds the position of the answer to a question in a text; its start and its end do not depend on each other.
+
+    The logits of a start and of an end at t are the two entries of x_t W + b. No answer is a start and an end at CLS:
+    its probability is the product of theirs. Results are in the dtype of the weights.
+    """
+
+    def __init__(self, *, init_std: float = 0.02, **kwargs: typing.Any):
+        super().__init__(**kwargs)
+        self.init_std = init_std
+
+    def build(self, hidden_shape: HiddenShape) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        self.positions = self.new_dense(2, "positions")
+        self.positions.build(hidden_shape)
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        start: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> AnswerLogits:
+        """All logits; arguments as for `AnswerSpan.call`, of which only the first two matter here."""
+        logits = tf.cast(self.positions(hidden), self.variable_dtype)
+        logits = tf.where(allowed[..., None], logits, tf.constant(IMPOSSIBLE, logits.dtype))
+        return AnswerLogits(logits[..., 0], logits[..., 1], None)
+
+    def best(
+        self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
+    ) -> BestAnswers:
+        """The `n_starts` positions at which the most likely answers start, and their `n_ends` most likely ends.
+
+        An answer ends at or after its start. One that starts at CLS ends there, and no other does. Arguments as for
+        `AnswerSpan.best`.
+        """
+        t_len = hidden.shape[1]
+        logits = self(hidden, allowed, cls_index, cls_index)
+        starts, ends = tf.nn.log_softmax(logits.start), tf.nn.log_softmax(logits.end)
+        is_cls = tf.one_hot(cls_index, t_len, on_value=True, off_value=False)
+        column = tf.range(t_len)
+        together = (column[:, None] <= column) & tf.equal(is_cls[:, :, None], is_cls[:, None])
+        pairs = tf.where(together, ends[:, None], tf.constant(IMPOSSIBLE, ends.dtype))
+        _, start = tf.math.top_k(starts + tf.reduce_max(pairs, axis=2), min(n_starts, t_len))
+        end_log_prob, end = tf.math.top_k(tf.gather(pairs, start, batch_dims=1), min(n_ends, t_len))
+        none = sum(tf.gather(part, cls_index, batch_dims=1) for part in (starts, ends))
+        none = tf.minimum(none, -1e-7)  # so that the logit of certainty is finite
+        impossible = none - tf.math.log(-tf.math.expm1(none))
+        return BestAnswers(start, tf.gather(starts, start, batch_dims=1), end, end_log_prob, impossible)

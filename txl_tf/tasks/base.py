@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from txl_tf.data.tables.columns import Columns
     from txl_tf.data.tables.table import Table
     from txl_tf.metrics.task_results import TaskResults
-    from txl_tf.objectives.base import AttentionView, Objective, Scorer
-    from txl_tf.tasks.objective import TaskObjective
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +222,7 @@ class FineTuning(Task):
 
     def objective(self, model: Any, config: Any) -> TaskObjective:
         """The Objective that a run minimizes."""
-        from txl_tf.tasks.objective import TaskObjective
+        from txl_tf.objectives.base import TaskObjective
 
         return TaskObjective(model, config, self)
 
@@ -233,7 +232,7 @@ class FineTuning(Task):
 
     @abc.abstractmethod
     def losses(self, logits: Any, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """The loss of each example, [b], from the model's outputs; batch: see `tasks.objective`."""
+        """The loss of each example, [b], from the model's outputs; batch: see `objectives.base.Examples`."""
 
     def targets(self, batch: dict[str, tf.Tensor], weight: tf.Tensor) -> tf.Tensor:
         """How many targets each example has, [b], times its weight [b]; by default one."""
@@ -287,3 +286,41 @@ class FineTuning(Task):
     def levels(self, rows: Any, count: int) -> list[Hashable]:
         """For each row its class, of which each of `count` parts gets its share."""
         return [""] * len(rows)
+
+
+class SequenceTask(FineTuning):
+    """A task with C outputs for a sequence; by default softmax over C classes, label int [b]."""
+
+    head = "xlnet_with_logits/head/"
+
+    def model(self, settings: Any) -> keras.Model:
+        from txl_tf.models.xlnet.with_head import XLNetWithLogits
+
+        return XLNetWithLogits(settings)
+
+    def logits(self, model: Any, batch: dict[str, tf.Tensor], config: Any, **options: Any) -> tf.Tensor:
+        """Outputs for sequences or tokens; longer texts than tgt_len are read in segments of it."""
+        given = {name: batch[name] for name in ("segments", "padding")}
+        return model(batch["tokens"], **given, **options, segment_len=config.data.tgt_len)
+
+    def losses(self, logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """-log p(label), [b], in nats; logits [b, C]."""
+        import tensorflow as tf
+
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
+
+    def outputs(self, model: Any, batch: dict[str, tf.Tensor], config: Any) -> dict[str, tf.Tensor]:
+        import tensorflow as tf
+
+        logits = self.logits(model, batch, config)
+        found = self.predictions(logits, config)
+        if "label" in batch:
+            losses = self.losses(logits, batch)
+            found["loss"] = losses / tf.maximum(self.targets(batch, tf.ones_like(losses)), 1)
+        return found
+
+    def predictions(self, logits: tf.Tensor, config: Any) -> dict[str, tf.Tensor]:
+        """log_probs [b, C], in nats."""
+        import tensorflow as tf
+
+        return {"log_probs": tf.nn.log_softmax(logits)}

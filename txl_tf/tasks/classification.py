@@ -16,8 +16,7 @@ from txl_tf.data.tables.written import written_list
 from txl_tf.errors import InputError
 from txl_tf.metrics import labelling
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Panel, Reliability, texts_of
-from txl_tf.metrics.task_results import Dev, TaskResults
+from txl_tf.metrics.task_results import Confusion, Dev, Panel, Reliability, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.groups import Group, usual
 from txl_tf.tasks.base import Served, Signatures, predicting
@@ -28,8 +27,7 @@ from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.corpus import TaskCorpus
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, TaskCorpus
     from txl_tf.data.vocabularies import Vocabulary
 
 

@@ -21,20 +21,17 @@ from txl_tf.data.tables.table import Rows, Table
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.metrics import labelling
-from txl_tf.metrics.panels import FIRST, SECOND, Panel, Reliability, decoded
-from txl_tf.metrics.task_results import Dev
+from txl_tf.metrics.task_results import FIRST, SECOND, Dev, Panel, Reliability, decoded
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.base import Served, Signatures, predicting
+from txl_tf.tasks.base import SequenceTask, Served, Signatures, predicting
 from txl_tf.tasks.classification import ClassResults
-from txl_tf.tasks.sequences import SequenceTask
 from txl_tf.tasks.settings import XLNetScoreConfig
 from txl_tf.tasks.texts import checked
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
-    from txl_tf.data.examples.pairs import Pair
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
     from txl_tf.data.vocabularies import Vocabulary
 
 
@@ -221,8 +218,8 @@ class MultipleChoice(SequenceTask):
         """
         import tensorflow as tf
 
+        from txl_tf.data.examples.example_set import pair_examples
         from txl_tf.data.examples.layout import cut_article, encode
-        from txl_tf.data.examples.pairs import pair_examples
 
         t_len, count = plan.config.data.tgt_len, len(rows[0].options)
         label = np.array([question.answer for question in rows], np.int32) if plan.labelled else None

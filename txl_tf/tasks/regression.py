@@ -13,8 +13,7 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table
 from txl_tf.errors import Faults
 from txl_tf.metrics import labelling
-from txl_tf.metrics.panels import Panel, texts_of
-from txl_tf.metrics.task_results import Dev, TaskResults
+from txl_tf.metrics.task_results import Dev, Panel, TaskResults, texts_of
 from txl_tf.tasks.base import Served, Signatures, predicting
 from txl_tf.tasks.labels import file_of
 from txl_tf.tasks.settings import TextsConfig, XLNetScoreConfig

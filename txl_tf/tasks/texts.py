@@ -18,15 +18,13 @@ from txl_tf.data.tables.table import Rows, Table
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.base import Served
+from txl_tf.tasks.base import SequenceTask, Served
 from txl_tf.tasks.labels import LabelReader, one_label, text_in
-from txl_tf.tasks.sequences import SequenceTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
-    from txl_tf.data.examples.pairs import Pair
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +142,8 @@ def table_examples(
     """
     import tensorflow as tf
 
+    from txl_tf.data.examples.example_set import pair_examples
     from txl_tf.data.examples.layout import cut_longer, encode
-    from txl_tf.data.examples.pairs import pair_examples
 
     t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
 

@@ -14,7 +14,7 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.results import is_table, with_results
 from txl_tf.errors import Faults, InputError
-from txl_tf.tasks.multi_label.rows import read_label_sets
+from txl_tf.tasks.multi_label import read_label_sets
 from txl_tf.tasks.texts import read_table
 
 FEATURES = {

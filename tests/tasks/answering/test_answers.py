@@ -9,10 +9,16 @@ from xlnet_tokens import generated_lines, small_model
 
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.tasks.answering import QuestionsConfig
-from txl_tf.tasks.answering.answers import Answered, Candidate, decode, write_answers
-from txl_tf.tasks.answering.questions import QuestionExamples
+from txl_tf.tasks.answering.questions import (
+    Answered,
+    Candidate,
+    QuestionExamples,
+    decode,
+    examples,
+    read_windows,
+    write_answers,
+)
 from txl_tf.tasks.answering.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.tasks.answering.windows import examples, read_windows
 
 T = 24
 DATA = QuestionsConfig(tgt_len=T, max_query_len=6, doc_stride=5)

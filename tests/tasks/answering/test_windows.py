@@ -9,8 +9,8 @@ from xlnet_tokens import small_model
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.tasks.answering import QuestionsConfig
+from txl_tf.tasks.answering.questions import Window, cut_windows, examples, owners, read_windows
 from txl_tf.tasks.answering.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.tasks.answering.windows import Window, cut_windows, examples, owners, read_windows
 
 SEP, CLS = 4, 3
 
@@ -113,7 +113,7 @@ def test_the_first_answer_with_a_place_counts():
 
 
 def test_questions_keep_their_order_and_paragraphs(monkeypatch):
-    monkeypatch.setattr("txl_tf.tasks.answering.windows._AT_ONCE", 2)
+    monkeypatch.setattr("txl_tf.tasks.answering.questions._AT_ONCE", 2)
     paragraphs = [paragraph(f"the River {i}", *(question(f"fine {i} {j}") for j in range(i))) for i in range(5)]
     readings = list(read_windows(paragraphs, vocabulary(), QuestionsConfig(tgt_len=64, max_query_len=8)))
     assert [(one.text, one.question) for one in readings] == [

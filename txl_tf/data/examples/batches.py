@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.examples.corpus import TaskCorpus
-from txl_tf.data.examples.example_set import ExampleSet
+from txl_tf.data.examples.example_set import ExampleSet, TaskCorpus
 from txl_tf.data.lanes import host_lanes
 from txl_tf.hashing import numbered_seeds, random_bits
 from txl_tf.settings.run import Config

@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.layers.segment_attention import Rows
-from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
 from txl_tf.models.decoder import Configured
-from txl_tf.models.heads import SummaryLogits
+from txl_tf.models.heads import AnswerLogits, AnswerSpan, PlainSpan, SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetTagsConfig

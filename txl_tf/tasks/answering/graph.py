@@ -1,6 +1,6 @@
 """Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer in them.
 
-The rules are those of windows.py and answers.py, which use NumPy.
+The rules are those of questions.py, which uses NumPy.
 Shapes: B questions, W windows of all of them, T tokens of a window; S starts and E ends of likely answers.
 """
 
@@ -13,15 +13,15 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.base import WHITESPACE
-from txl_tf.models.answer_heads import BestAnswers
+from txl_tf.models.heads import BestAnswers
 from txl_tf.tasks.answering import QuestionsConfig
-from txl_tf.tasks.answering.windows import CLS, PADDING, PARAGRAPH, QUESTION
+from txl_tf.tasks.answering.questions import CLS, PADDING, PARAGRAPH, QUESTION
 from txl_tf.tasks.base import Served, Signatures
 from txl_tf.tasks.texts import checked
 
 
 class Windows(typing.NamedTuple):
-    """The windows of B contexts; see `windows.cut_windows`.
+    """The windows of B contexts; see `questions.cut_windows`.
 
     pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
     queries: int32 RaggedTensor [B, None], the questions' tokens.
@@ -71,7 +71,7 @@ def windows(
 
 
 def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dict[str, tf.Tensor]:
-    """The windows as examples of T tokens, none of them longer; see `windows.examples`."""
+    """The windows as examples of T tokens, none of them longer; see `questions.examples`."""
     column = tf.range(t_len, dtype=tf.int64)[None]
     size, stop = windows.size[:, None], windows.lengths()[:, None] - 1  # where the paragraph's SEP and CLS are
     query = tf.gather(windows.queries.row_starts(), windows.row)[:, None] + column - size - 1
@@ -102,7 +102,7 @@ def best_answers(
 ) -> dict[str, tf.Tensor]:
     """The likeliest answer of each question, whether or not it has one, from the model's results for its windows.
 
-    As `answers.decode`; `contexts` are strings [B], `max_answer_len` is in tokens.
+    As `questions.decode`; `contexts` are strings [B], `max_answer_len` is in tokens.
 
     Returns:
         [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in

@@ -1,7 +1,7 @@
 """Tagging: every word of a text has a tag, such as a name's kind or a part of speech.
 
-texts.py and spans.py read files, words.py finds words, schemes.py and entities.py say what tags mean, examples.py makes
-examples, and decoding.py chooses tags. graph.py does the work of words.py, examples.py and entities.py in a SavedModel.
+texts.py reads files, words.py finds words and those of spans, schemes.py says what tags mean, and examples.py makes
+examples and chooses tags. graph.py does the work of the last three in a SavedModel.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ import numpy as np
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Table
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst, Wrong
-from txl_tf.metrics.task_results import WORST, Dev, Outputs, TaskResults
+from txl_tf.metrics.task_results import WORST, Confusion, Dev, Outputs, Panel, Reliability, TaskResults, Worst, Wrong
 from txl_tf.models.xlnet.head_config import XLNetTagsConfig
 from txl_tf.settings.groups import usual
 from txl_tf.settings.run import Config
-from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.sequences import SequenceTask
+from txl_tf.tasks.base import SequenceTask, Served, Signatures, predicting
 from txl_tf.tasks.settings import SEGMENTS, ExamplesConfig, ExamplesEvalConfig, XLNetHeadRunConfig
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.entities import Entity, Tags, by_kind, entity_scores, mistakes
+from txl_tf.tasks.tagging.schemes import Entity, Tags, by_kind, entity_scores, mistakes
 from txl_tf.tasks.tagging.texts import TaggedText, may_have_texts, read_tagged, tagged_rows
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Tags of words in TensorFlow ops, for SavedModels: parts of texts, the words' first pieces, and entities.
 
-The rules are those of words.py, examples.py and entities.py, which use NumPy.
+The rules are those of words.py, examples.py and schemes.py, which use NumPy.
 Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all texts.
 """
 
@@ -16,9 +16,8 @@ from txl_tf.data.examples.layout import join, pad_left
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.tasks.base import Served, Signatures
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.decoding import legal_tags, only
-from txl_tf.tasks.tagging.entities import Tags
-from txl_tf.tasks.tagging.examples import MARKS
+from txl_tf.tasks.tagging.examples import MARKS, legal_tags, only
+from txl_tf.tasks.tagging.schemes import Tags
 from txl_tf.tasks.tagging.words import MARK, SPACE, WORD, character_kinds
 
 
