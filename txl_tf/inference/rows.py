@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import dataclasses
 import hashlib
@@ -29,36 +28,6 @@ OF_TEXTS: Mapping[str, Mapping[str, Any]] = {
 """The columns, with their types, that a language model adds by each ability."""
 
 
-class ModelRows(abc.ABC):
-    """How a model reads rows, and what it adds to them.
-
-    Attributes:
-        task: of a fine-tuned model, or None.
-        ability: the method of `txl_tf.Model` that computes.
-        adds: {new column: (the field of a result that it has, its type)}.
-    """
-
-    task: families.FineTuning | None = None
-    ability: str
-    adds: Mapping[str, tuple[str, Any]]
-
-    @abc.abstractmethod
-    def needs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The columns that are needed of a table with these columns."""
-
-    @abc.abstractmethod
-    def read(self, names: Sequence[str], values: dict[str, Any], where: str) -> Any:
-        """A row of a table with these columns, as the model takes it; InputError, with `where`, if it is faulty."""
-
-    @abc.abstractmethod
-    def groups(self, items: Sequence[Any], size: int) -> Iterable[Sequence[int]]:
-        """The places of the rows that are computed together; `size` is how many the model takes at once."""
-
-    @abc.abstractmethod
-    def results(self, tool: Any, items: list[Any], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The results of a group, from the object of `abilities.tool_for` or an `Exported`."""
-
-
 def rows_for(folder: str, columns: Any, ability: str | None, seed: int, seed_column: str | None) -> ModelRows:
     """The ModelRows of a model_dir or an export; InputError if it holds no model, or one without this ability."""
     able: Sequence[str] = signature_names(folder)
@@ -78,10 +47,15 @@ def rows_for(folder: str, columns: Any, ability: str | None, seed: int, seed_col
     return _TaskRows(task, read_by) if tuned else _TextRows(ability, read_by.text_column, seed, seed_column)
 
 
-class _TaskRows(ModelRows):
-    """Rows of a fine-tuned model's task."""
+class _TaskRows:
+    """How a fine-tuned model reads rows, and what it adds to them.
 
-    task: families.FineTuning
+    Attributes:
+        task: of the model; None: it is a language model.
+        ability: the method of `txl_tf.Model` that computes.
+        adds: {new column: (the field of a result that it has, its type)}.
+    """
+
     ability = "predict"
 
     def __init__(self, task: families.FineTuning, columns: Columns):
@@ -90,9 +64,11 @@ class _TaskRows(ModelRows):
         self._columns = dataclasses.replace(columns, sentence_column="")
 
     def needs(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns that are needed of a table with these columns."""
         return self.task.needs(self._columns, names)
 
     def read(self, names: Sequence[str], values: dict[str, Any], where: str) -> Any:
+        """A row of a table with these columns, as the model takes it; InputError, with `where`, if it is faulty."""
         row = Table(list(names), [(1, values)], [], "the table", name=where, places={1: where})
         items = self.task.read(row, self._columns, labelled=False)
         if len(items) != 1:
@@ -100,12 +76,14 @@ class _TaskRows(ModelRows):
         return items[0]
 
     def groups(self, items: Sequence[Any], size: int) -> Iterable[Sequence[int]]:
+        """The places of the rows that are computed together; `size` is how many the model takes at once."""
         alike = collections.defaultdict[Hashable, list[int]](list)
         for i, item in enumerate(items):
             alike[self.task.alike(item)].append(i)
         return alike.values()
 
     def results(self, tool: Any, items: list[Any], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The results of a group, from the object of `abilities.tool_for` or an `Exported`."""
         return tool.predict_rows(self.task.joined(items), self._columns, **options).predictions
 
 
@@ -117,8 +95,10 @@ class _Text:
     seed: int
 
 
-class _TextRows(ModelRows):
+class _TextRows:
     """Texts for a language model; what is drawn for one follows from `seed` and its value in the seed's column."""
+
+    task = None
 
     def __init__(self, ability: str, column: str, seed: int, seed_column: str | None):
         self.ability, self._column, self._seed, self._seed_column = ability, column, seed, seed_column
@@ -152,3 +132,7 @@ class _TextRows(ModelRows):
         totals = [one.total for one in tool.score(texts, **options)]
         bits = [-total / math.log(2) / len(text.encode()) for total, text in zip(totals, texts, strict=True)]
         return [{"log_prob": total, "bits_per_byte": one} for total, one in zip(totals, bits, strict=True)]
+
+
+ModelRows = _TaskRows | _TextRows
+"""How a model reads rows."""

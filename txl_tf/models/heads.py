@@ -226,11 +226,8 @@ class AnswerSpan(Layer):
         cls_index, start: int [B], the position of CLS, and the true start of the answer.
         seed, training: as for `dropout`, and whether to apply it.
         """
-        starts = self.start_logits(hidden, allowed)
-        ends = self.end_logits(hidden, allowed, start[:, None])[:, 0]
-        begin = self.expected_start(hidden, starts)
-        cls = tf.gather(hidden, cls_index, batch_dims=1)
-        return AnswerLogits(starts, ends, self.impossible_logit(begin, cls, seed, training))
+        starts, impossible = self._starts(hidden, allowed, cls_index, seed, training)
+        return AnswerLogits(starts, self._ends(hidden, allowed, start[:, None])[:, 0], impossible)
 
     def best(
         self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
@@ -240,41 +237,38 @@ class AnswerSpan(Layer):
         At most T of each are returned. Other arguments as for `call`.
         """
         t_len = hidden.shape[1]
-        starts = self.start_logits(hidden, allowed)
+        starts, impossible = self._starts(hidden, allowed, cls_index)
         start_log_prob, start = tf.math.top_k(tf.nn.log_softmax(starts), min(n_starts, t_len))
-        ends = tf.nn.log_softmax(self.end_logits(hidden, allowed, start))
+        ends = tf.nn.log_softmax(self._ends(hidden, allowed, start))
         end_log_prob, end = tf.math.top_k(ends, min(n_ends, t_len))
-        cls = tf.gather(hidden, cls_index, batch_dims=1)
-        impossible = self.impossible_logit(self.expected_start(hidden, starts), cls)
         return BestAnswers(start, start_log_prob, end, end_log_prob, impossible)
 
-    def start_logits(self, hidden: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
-        """[B, T], IMPOSSIBLE where not allowed."""
-        return self._masked(self.start(hidden)[..., 0], allowed)
+    def _starts(
+        self,
+        hidden: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The logits of a start, [B, T], and the logit that there is no answer, [B]."""
+        starts = self._masked(self.start(hidden)[..., 0], allowed)
+        expected = tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(starts), hidden.dtype), hidden)
+        cls = tf.gather(hidden, cls_index, batch_dims=1)
+        inner = dropout(
+            self.impossible_inner(tf.concat([expected, cls], axis=-1)), self.dropout if training else 0.0, seed
+        )
+        return starts, tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)
 
-    def end_logits(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-        """[B, S, T] for S start positions, int [B, S]; IMPOSSIBLE where not allowed.
-
-        [x_t; x_s] W is the sum of two products, each computed once for all pairs.
-        """
+    def _ends(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+        """The logits of an end, [B, S, T], for S start positions, int [B, S]."""
+        # [x_t; x_s] W is the sum of two products, each computed once for all pairs.
         kernel, d_model = tf.cast(self.end_inner.kernel, hidden.dtype), hidden.shape[2]
         own = tf.einsum("btD,De->bte", hidden, kernel[:d_model])
         begin = tf.einsum("bsD,De->bse", tf.gather(hidden, start, batch_dims=1), kernel[d_model:])
         inner = own[:, None] + begin[:, :, None] + tf.cast(self.end_inner.bias, hidden.dtype)
         logits = self.end_outer(self.end_norm(self.end_inner.activation(inner)))[..., 0]
         return self._masked(logits, allowed[:, None])
-
-    def expected_start(self, hidden: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
-        """The expected hidden state [B, D] under the probabilities of the start."""
-        return tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(start_logits), hidden.dtype), hidden)
-
-    def impossible_logit(
-        self, begin: tf.Tensor, cls: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
-    ) -> tf.Tensor:
-        """The logit [B] that there is no answer, from the start's and CLS's hidden states, each [B, D]."""
-        inner = self.impossible_inner(tf.concat([begin, cls], axis=-1))
-        inner = dropout(inner, self.dropout if training else 0.0, seed)
-        return tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)
 
     def _masked(self, logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
         logits = tf.cast(logits, self.variable_dtype)
