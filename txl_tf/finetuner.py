@@ -34,12 +34,15 @@ from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import write_atomically
 from txl_tf.storage.strict_json import Fields
-from txl_tf.tasks import held_out
+from txl_tf.tasks.base import parted
 from txl_tf.tasks.labels import imbalance
 from txl_tf.training.loop import train
 
 EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300
 """Without train_steps, the examples are read EPOCHS times, or up to MOST_EPOCHS times to make UPDATES updates."""
+
+TENTHS = 10
+"""The number of parts of the examples, one of which is held out."""
 
 FEW_EXAMPLES = 1_000
 """With fewer examples than this, batches are smaller, for more updates."""
@@ -90,7 +93,7 @@ class Finetuner:
         strategy: tf.distribute.Strategy | None = None,
         untrained: bool = False,
         examples_dir: str | None = None,
-        part: tuple[int, int] = (0, held_out.TENTHS),
+        part: tuple[int, int] = (0, TENTHS),
         part_seed: int = 1,
         weights: Sequence[float] | None = None,
         rows: Mapping[str, Any] | None = None,
@@ -296,15 +299,15 @@ def _part(
 ) -> tuple[Any, Any, list[int], str]:
     """The rows to learn from, the rows held out and their numbers, and a line about them."""
     number, count = part
-    numbers = next(iter(held_out.parts(task, rows, count, seed)[number:]), [])
-    left, taken = held_out.parted(rows, numbers)
+    numbers = next(iter(task.parts(rows, count, seed)[number:]), [])
+    left, taken = parted(rows, numbers)
     if not numbers:
         raise InputError(
             f"{path} has too few examples to hold out one of {count:,} parts: give more, or another file as --dev"
         )
-    share = "a tenth" if count == held_out.TENTHS else f"part {number + 1} of {count}"
+    share = "a tenth" if count == TENTHS else f"part {number + 1} of {count}"
     held = counted(len(numbers), f"{task.noun} of {path} is", f"{task.noun}s of {path} are")
-    instead = "; --dev names another file" if count == held_out.TENTHS else ""
+    instead = "; --dev names another file" if count == TENTHS else ""
     return left, taken, numbers, f"dev: {held} held out, {share} by seed {seed}{instead}"
 
 

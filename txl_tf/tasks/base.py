@@ -7,7 +7,9 @@ wait for it.
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
+import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from txl_tf.data.lanes import EvaluationData, TrainingData
     from txl_tf.data.manifest import Corpus
     from txl_tf.data.tables.columns import Columns
-    from txl_tf.data.tables.table import Table
+    from txl_tf.data.tables.table import Rows, Table
     from txl_tf.metrics.task_results import TaskResults
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
 
@@ -286,6 +288,36 @@ class FineTuning(Task):
     def levels(self, rows: Any, count: int) -> list[Hashable]:
         """For each row its class, of which each of `count` parts gets its share."""
         return [""] * len(rows)
+
+    def parts(self, rows: Rows[Any], count: int, seed: int) -> list[list[int]]:
+        """The numbers of the rows of each of `count` parts, in order; there are no more parts than rows.
+
+        Every class has its share in each part. Examples with the same text stay together: a model must not be evaluated
+        on a text that it learned by heart. A row whose class has no other text is in no part: without any one part, the
+        others must still have every class. Texts are dealt out in an order by `seed`.
+        """
+        levels = self.levels(rows, count)
+        texts: dict[Hashable, list[int]] = {}
+        for i, item in enumerate(rows):
+            texts.setdefault(self.group(item), []).append(i)
+        strata: dict[Hashable, list[list[int]]] = {}
+        for group in texts.values():
+            strata.setdefault(frozenset(levels[i] for i in group), []).append(group)
+        found: list[list[int]] = [[] for _ in range(min(count, len(rows)))]
+        draw, dealt = random.Random(seed), 0
+        for groups in strata.values():
+            draw.shuffle(groups)
+            for group in groups if len(groups) > 1 else ():
+                found[dealt % count] += group
+                dealt += 1
+        return [sorted(part) for part in found]
+
+
+def parted(rows: Rows[Any], numbers: Sequence[int]) -> tuple[Rows[Any], Rows[Any]]:
+    """The rows without those of these numbers, which keep what is known of all; and the rows of these numbers."""
+    rest, taken = copy.copy(rows), set(numbers)
+    rest[:] = [one for i, one in enumerate(rows) if i not in taken]
+    return rest, type(rows)([rows[i] for i in numbers])
 
 
 class SequenceTask(FineTuning):

@@ -138,8 +138,8 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
     answered = QuestionExamples(features, {}, readings=lambda: asked).answered(found)
     found_again = 0
     for reading, one in zip(asked, answered, strict=True):
-        own_window = reading.windows[reading.owners[reading.answer.first]]
-        if reading.answer.last < sum(own_window):
+        own_window = reading.windows[reading.owners[reading.answer[0]]]
+        if reading.answer[1] < sum(own_window):
             assert one.answer(0.0) == reading.question.answers[0].text
             assert one.null_score == -9
             found_again += 1

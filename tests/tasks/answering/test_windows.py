@@ -73,7 +73,7 @@ def test_an_example_by_hand():
     [reading] = read_windows([paragraph(text, asked)], own, layout)
     pieces, query = own.encode(text).tolist(), own.encode(asked.text).tolist()[:3]
     assert reading.query.tolist() == query
-    assert text[reading.pieces.begin[reading.answer.first] : reading.pieces.end[reading.answer.last]] == "(one)"
+    assert text[reading.pieces.begin[reading.answer[0]] : reading.pieces.end[reading.answer[1]]] == "(one)"
     features = examples([reading], own, 16)
     assert len(reading.windows) == len(features["tokens"]) > 2
     whole = 0
@@ -85,8 +85,8 @@ def test_an_example_by_hand():
         assert example["padding"] == [False] * (16 - rest) + [True] * rest
         assert example["allowed"] == [True] * size + [False] * 5 + [True] + [False] * rest
         assert example["cls_index"] == size + 5
-        inside = first <= reading.answer.first and reading.answer.last < first + size
-        span = (reading.answer.first - first, reading.answer.last - first) if inside else (size + 5, size + 5)
+        inside = first <= reading.answer[0] and reading.answer[1] < first + size
+        span = (reading.answer[0] - first, reading.answer[1] - first) if inside else (size + 5, size + 5)
         assert (example["start"], example["end"]) == span
         assert example["impossible"] == (not inside)
         whole += inside

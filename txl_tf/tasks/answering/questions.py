@@ -36,25 +36,17 @@ class Window(typing.NamedTuple):
     size: int
 
 
-class AnswerSpan(typing.NamedTuple):
-    """The tokens first to last of a paragraph, both included."""
-
-    first: int
-    last: int
-
-
 @dataclasses.dataclass(frozen=True)
 class QuestionWindows:
     """A question, and the windows of its paragraph.
 
     Attributes:
-        question: the question.
-        text: its paragraph.
-        pieces: the paragraph's tokens.
+        text, pieces: the paragraph and its tokens.
         query: the question's tokens, cut, int32 [m].
         query_cut: whether it was cut.
         windows: cover all tokens.
-        answer: the tokens that overlap the first of the right answers whose place is known; None: there is none.
+        answer: the first and the last of the tokens that overlap the first of the right answers whose place is known;
+            None: there is none.
     """
 
     question: SquadQuestion
@@ -63,7 +55,7 @@ class QuestionWindows:
     query: np.ndarray
     query_cut: bool
     windows: tuple[Window, ...]
-    answer: AnswerSpan | None
+    answer: tuple[int, int] | None
 
     @functools.cached_property
     def owners(self) -> np.ndarray:
@@ -114,7 +106,7 @@ def read_windows(
                 yield QuestionWindows(question, paragraph.text, pieces, query, cut, windows, answer)
 
 
-def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> AnswerSpan | None:
+def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> tuple[int, int] | None:
     """See `QuestionWindows.answer`."""
     for answer in question.answers:
         if answer.start is not None:
@@ -122,7 +114,7 @@ def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> AnswerSpan | N
             inside = (pieces.end > answer.start) & (pieces.begin < stop) & (pieces.begin < pieces.end)
             places = np.flatnonzero(inside)
             if len(places):
-                return AnswerSpan(int(places[0]), int(places[-1]))
+                return int(places[0]), int(places[-1])
     return None
 
 
@@ -154,9 +146,8 @@ def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary,
         padding[row, : stop + 1] = False
         allowed[row, :size] = allowed[row, stop] = True
         cls_index[row] = start[row] = end[row] = stop
-        answer = reading.answer
-        if answer is not None and first <= answer.first and answer.last < first + size:
-            start[row], end[row] = answer.first - first, answer.last - first
+        if reading.answer and first <= reading.answer[0] and reading.answer[1] < first + size:
+            start[row], end[row] = reading.answer[0] - first, reading.answer[1] - first
     return {
         "tokens": tokens,
         "segments": segments,
@@ -190,7 +181,6 @@ class Answered:
     """A model's answer to a question.
 
     Attributes:
-        id: the question's.
         null_score: the logit that there is no answer: the lowest of all windows.
         candidates: the likely answers with different texts, best first; may be empty.
     """
@@ -201,7 +191,7 @@ class Answered:
 
     @property
     def text(self) -> str:
-        """The best answer, no matter whether there is one; "" if there are no candidates."""
+        """The best answer, no matter whether there is one."""
         return self.candidates[0].text if self.candidates else ""
 
     @property
@@ -299,17 +289,12 @@ class QuestionExamples(ExampleSet):
 
     def answered(self, outputs: Mapping[str, np.ndarray]) -> list[Answered]:
         """The answers to the questions, in order, from a model's outputs [n, ..] by name; see `decode`."""
-        readings = self.readings()
+        readings, found = self.readings(), []
         limits = np.cumsum([0, *(len(reading.windows) for reading in readings)])
-        return [
-            decode(
-                reading,
-                {name: array[first:last] for name, array in outputs.items()},
-                self.max_answer_len,
-                self.n_best,
-            )
-            for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True)
-        ]
+        for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True):
+            own = {name: array[first:last] for name, array in outputs.items()}
+            found.append(decode(reading, own, self.max_answer_len, self.n_best))
+        return found
 
 
 def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
@@ -341,34 +326,30 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
         [cut for cut in made.meta if cut is not None], data.max_query_len, "questions", "max_query_len"
     )
     misplaced = squad.misplaced
-    remarks += (counted(before - len(misplaced), *_FOUND),) if before > len(misplaced) else ()
+    if before > len(misplaced):
+        by_text = "misplaced answer was found by its text", "misplaced answers were found by their texts"
+        remarks += (counted(before - len(misplaced), *by_text),)
     if misplaced:
         advice = "" if data.find_answers else "; --find_answers finds those whose text occurs once in the context"
         remarks += (
-            f"{counted(len(misplaced), *_MISPLACED)} where the file says, such as {misplaced[0]}: a "
-            f"question without any other answer is not learned{advice}",
+            f"{counted(len(misplaced), 'answer is not', 'answers are not')} where the file says, such as "
+            f"{misplaced[0]}: a question without any other answer is not learned{advice}",
         )
     limits = {"max_answer_len": evaluation.max_answer_len, "n_best": evaluation.n_best}
     return QuestionExamples(**vars(made) | limits | {"readings": readings, "remarks": remarks})
 
 
-_FOUND = "misplaced answer was found by its text", "misplaced answers were found by their texts"
-_MISPLACED = "answer is not", "answers are not"
-
-
 def with_found(squad: Squad) -> Squad:
     """With places for misplaced answers whose texts occur exactly once in their paragraphs."""
-
-    def placed(answer: Answer, text: str) -> Answer:
-        if answer.start is None and 0 <= (start := text.find(answer.text)) == text.rfind(answer.text):
-            return Answer(answer.text, start)
-        return answer
-
     found = Squad()
     for one in squad:
-        questions = (
-            dataclasses.replace(question, answers=tuple(placed(answer, one.text) for answer in question.answers))
-            for question in one.questions
-        )
+        questions = []
+        for question in one.questions:
+            answers = list(question.answers)
+            for i, answer in enumerate(answers):
+                start = one.text.find(answer.text)
+                if answer.start is None and 0 <= start == one.text.rfind(answer.text):
+                    answers[i] = Answer(answer.text, start)
+            questions.append(dataclasses.replace(question, answers=tuple(answers)))
         found.append(Paragraph(one.text, tuple(questions)))
     return found

@@ -30,10 +30,9 @@ _REMEDY = "give a file in SQuAD's format"
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A right answer.
+    """A right answer, as the file has it.
 
     Attributes:
-        text: as the file has it.
         start: where it begins in the paragraph, in characters; None if it is misplaced: not where the file says.
         entry: its entry in the file, such as "data[3].paragraphs[2].qas[0].answers[0]", if it is misplaced.
     """
@@ -49,7 +48,6 @@ class SquadQuestion:
 
     Attributes:
         id: different for all questions of a file.
-        text: the question.
         answers: right answers by several people; () if there is none, or if they are not known.
         impossible: whether it is known that the paragraph has no answer.
     """
@@ -119,9 +117,9 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
     if not reader.places:
         raise InputError(f"{table.name}: there are no questions: {_REMEDY}")
     without = sum(question.impossible for question in paragraphs.questions)
-    parts = [counted(len(reader.places), "question"), *([f"{without:,} without an answer"] if without else [])]
+    parts = [f"{without:,} without an answer"] if without else []
     parts += [counted(misplaced, "misplaced answer")] if (misplaced := len(paragraphs.misplaced)) else []
-    paragraphs.understood = table.understood(*parts)
+    paragraphs.understood = table.understood(counted(len(reader.places), "question"), *parts)
     return paragraphs
 
 
@@ -133,9 +131,8 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
     """Questions as dicts with question and context, or InputError; their ids are their numbers from 1 on."""
     paragraphs = Squad()
     for i, value in enumerate(values, 1):
-        question, context = (
-            value.get(name) if isinstance(value, Mapping) else None for name in ("question", "context")
-        )
+        about = value if isinstance(value, Mapping) else {}
+        question, context = about.get("question"), about.get("context")
         if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
             raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
         paragraphs.append(Paragraph(whole(context), (SquadQuestion(str(i), whole(question)),)))
@@ -154,7 +151,7 @@ class _SquadParser:
 
     def record(self, value: Any, place: str, fields: Fields) -> dict[str, Any]:
         """`value`, checked to be an object with these fields."""
-        return check_record(value, f"{self._path}: {place}" if place else self._path, fields, _REMEDY)
+        return check_record(value, f"{self._path}: {place}", fields, _REMEDY)
 
     def records(
         self, record: dict[str, Any], name: str, place: str, fields: Fields
@@ -220,30 +217,20 @@ class _SquadParser:
             raise self._error(f"{place}.context must not be empty")
         return str(record["context"])
 
-    def _id(self, record: dict[str, Any], place: str) -> str:
-        """The id of a question, as a text; its number if it has none."""
-        name = record.get("id")
-        if name is None:
-            return str(len(self.places) + 1)
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
-            self.record(record, place, {"id": (str, int)})
-        return str(name)
-
     def _question(self, record: dict[str, Any], place: str, text: str) -> SquadQuestion:
-        name = self._id(record, place)
+        name = str(self.record({"id": len(self.places) + 1} | record, place, {"id": (str, int)})["id"])
         if name in self.places:
             raise self._error(f"{place}.id is {name!r}, the same as {self.places[name]}.id")
         self.places[name] = place
         known = {"answers": []} | record if not self._labelled or record.get("is_impossible") is True else record
         known = self.record({"is_impossible": False} | known, place, {"is_impossible": bool, "answers": list})
-        impossible, answers = known["is_impossible"], []
-        given = known["answers"]
-        if given and all(_stands_for_none(answer) for answer in given):
+        impossible, given, answers = known["is_impossible"], known["answers"], []
+        places = [(one.get("answer_start"), one.get("text")) if isinstance(one, dict) else None for one in given]
+        if given and all(one in ((-1, ""), (-1, None)) for one in places):  # so some files say that there is none
             impossible, given = True, []
-        fields: Fields = {"text": str, "answer_start": int}
         for i, answer in enumerate(given):
             own = f"{place}.answers[{i}]"
-            start = self.record(_without_nulls(answer), own, fields)["answer_start"]
+            start = self.record(_without_nulls(answer), own, {"text": str, "answer_start": int})["answer_start"]
             if not answer["text"].strip():
                 raise self._error(f"{own}.text must not be empty")
             there = start >= 0 and text.startswith(answer["text"], start)
@@ -263,11 +250,6 @@ def _without_nulls(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {name: one for name, one in value.items() if one is not None and one == one}
-
-
-def _stands_for_none(answer: Any) -> bool:
-    """Whether this answer is at -1 and without text, which in some files means that there is none."""
-    return isinstance(answer, dict) and answer.get("answer_start") == -1 and answer.get("text") in ("", None)
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -301,13 +283,10 @@ def right_answers(question: SquadQuestion) -> list[str]:
 def answer_scores(
     questions: Sequence[SquadQuestion], answers: Sequence[str], null_scores: np.ndarray
 ) -> dict[str, float]:
-    """The scores of answers to n questions, n > 0, in percent.
+    """The scores of the texts of answers to n questions, n > 0, in percent.
 
-    Args:
-        questions: with their right answers.
-        answers: the text of each.
-        null_scores: [n], the logits that there is no answer. If some questions have no answer, as in SQuAD 2.0, an
-            answer counts as "" if this is above 0.
+    `null_scores` are the logits that there is no answer, [n]. If some questions have no answer, as in SQuAD 2.0, an
+    answer counts as "" if this is above 0.
 
     Returns:
         "exact", "f1" and "total", n. If some questions have no answer, the same with the prefixes "has_ans_" and
