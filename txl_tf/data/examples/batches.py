@@ -25,9 +25,7 @@ class TrainingExamples:
     """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
 
     Examples of weight 0, from which nothing is learned, are left out. The last batch of an epoch is filled up with
-    examples of weight 0. `weights` [n] say how much each example counts, not 0 for all; None: all count 1.
-
-    Attributes as for TrainingData.
+    examples of weight 0. `weights` [n] say how much each example counts; None: all count 1. See TrainingData.
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
@@ -91,8 +89,6 @@ class EvaluationExamples:
 
 
 class _BatchReader:
-    """Takes rows of an ExampleSet."""
-
     def __init__(self, examples: ExampleSet, weights: np.ndarray | None = None):
         weights = np.ones([len(examples)]) if weights is None else weights
         with tf.device("CPU:0"):

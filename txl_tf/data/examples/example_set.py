@@ -1,8 +1,4 @@
-"""A set of examples whose features have fixed shapes: in memory, or encoded once into a file of NumPy's.
-
-In use all examples are in memory, each feature as one array in a small type, so that any example can be read at any
-time.
-"""
+"""A set of examples whose features have fixed shapes: in memory, or encoded once into a file of NumPy's."""
 
 from __future__ import annotations
 
@@ -136,16 +132,13 @@ class ExamplePlan:
     def make(
         self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
     ) -> ExampleSet:
-        """Encodes examples, or reads those that were encoded before.
+        """Encodes examples, or reads those that were encoded before; InputError if these are damaged.
 
         Args:
             chunks: encodes; called only if the examples were not written before.
             count: about how many examples there are; up to SMALL they stay in memory.
             layout: the settings that the examples depend on, besides the vocabulary.
             about: attributes of the ExampleSet besides features, origin and meta.
-
-        Raises:
-            InputError: they are damaged.
         """
         origin = {**self.origin, **layout}
 
@@ -171,10 +164,7 @@ class ExamplePlan:
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
-    """A remark on the examples that a setting cuts at `most` tokens; () if none was cut, or if it is not known.
-
-    `what` is the examples' name; "": examples.
-    """
+    """A remark on the examples, or what they are called, that a setting cuts at `most` tokens; () if none was cut."""
     count = sum(cut)
     if not count:
         return ()
@@ -270,10 +260,7 @@ class TaskCorpus:
 
     Attributes:
         train, dev: ExampleSets.
-        vocabulary: text to ids and back.
-        vocabulary_spec: its `spec`.
         files: the sha256 of the vocabulary's files, by name.
-        dataset: a name.
         data_dir: where the examples are from, for messages.
         columns: how their table is read; None: they are not from a table.
     """

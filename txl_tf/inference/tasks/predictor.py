@@ -24,6 +24,7 @@ also has step, the checkpoint's number.
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -64,9 +65,20 @@ class TaskReader:
         distribute.lanes_per_replica(strategy, self._batch_size)
         self._task, self._config, self._model = families.task_of(config, FineTuning), config, model
         self._lengths = config.lengths()
-        self._compiled = config.eval.jit_compile and distribute.compiles(strategy)
-        self._read = self._make_read()
         self._reads: dict[tuple[Any, ...], Callable[[Batch], dict[str, tf.Tensor]]] = {}
+
+        def on_replica(batch: Batch) -> dict[str, tf.Tensor]:
+            return self._task.outputs(self._model, batch, self._config)
+
+        if config.eval.jit_compile and distribute.compiles(strategy):
+            on_replica = tf.function(on_replica, jit_compile=True, autograph=False)
+
+        @tf.function(autograph=False)
+        def read(batch: Batch) -> dict[str, tf.Tensor]:
+            found = distribute.run(self._strategy, on_replica, args=(batch,))
+            return {name: self._strategy.gather(tensor, axis=0) for name, tensor in found.items()}
+
+        self._read = read
 
     def arranged(self, examples: ExampleSet) -> EvaluationExamples:
         """The batches of a set. A small set has smaller batches, of 2^n times the number of replicas."""
@@ -84,10 +96,8 @@ class TaskReader:
         rows = np.concatenate([rows.ravel() for rows in data.groups.values()])
         done, steps = 0, sum(len(group) for group in data.groups.values())
         for length, group in data.groups.items():
-            batches = distribute.distribute_batches(
-                self._strategy, lambda length=length, **hosts: data.batches(length, **hosts)
-            )
-            iterator = iter(batches)
+            own = functools.partial(data.batches, length)
+            iterator = iter(distribute.distribute_batches(self._strategy, own))
             for _ in group:
                 if progress:
                     progress(done, steps)
@@ -100,25 +110,8 @@ class TaskReader:
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
         return {name: _joined(arrays)[order] for name, arrays in parts.items()}
 
-    def _make_read(self) -> Any:
-        """A function of a global batch; it is traced once for each length and shape of an example."""
-
-        def on_replica(batch: Batch) -> dict[str, tf.Tensor]:
-            return self._task.outputs(self._model, batch, self._config)
-
-        if self._compiled:
-            on_replica = tf.function(on_replica, jit_compile=True, autograph=False)
-
-        @tf.function(autograph=False)
-        def read(batch: Batch) -> dict[str, tf.Tensor]:
-            found = distribute.run(self._strategy, on_replica, args=(batch,))
-            return {name: self._strategy.gather(tensor, axis=0) for name, tensor in found.items()}
-
-        return read
-
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    """Arrays [n, ..] as one; where their second axes differ, they get zeros in front."""
     if arrays[0].ndim > 1:
         most = max(array.shape[1] for array in arrays)
         fronts = [(array, [(0, 0), (most - array.shape[1], 0), *[(0, 0)] * (array.ndim - 2)]) for array in arrays]
@@ -129,11 +122,7 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 def task_result(
     task: FineTuning, results: TaskResults, dev: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The numbers that report an evaluation; dev: see `TaskResults.measure`.
-
-    Loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric; examples, their
-    number; and collapsed, how the model has collapsed, or None.
-    """
+    """The numbers that report an evaluation; dev: see `TaskResults.measure`. The error is 1 - the main metric."""
     metrics = results.measure(dev)
     return {
         "loss": float(np.mean(results.outputs["loss"], dtype=np.float64)),
@@ -145,10 +134,7 @@ def task_result(
 
 
 def no_better(task: FineTuning, metrics: Mapping[str, float], examples: ExampleSet, name: str) -> str | None:
-    """A warning that always giving the most frequent class or choice is as accurate; None if it is not.
-
-    `metrics` are those of labelled examples, from a file that the sentence calls `name`.
-    """
+    """A warning that always giving the most frequent class or choice is as accurate on `name`; None if it is not."""
     if not task.one_class:
         return None
     label = examples.known_labels()
@@ -172,7 +158,6 @@ class Predicted(typing.NamedTuple):
 
     predictions: for each a dict, see the module.
     metrics: as `task_result` has them, if the inputs have labels; otherwise {}.
-    examples: the inputs' ExampleSet.
     outputs: by name, arrays [n, ..], from which the predictions are made.
     doubt: a warning, with what to try, if the predictions are all alike, or with labels no better than the most
         frequent class; otherwise None.
@@ -197,7 +182,7 @@ class Predictor:
     """Predicts with a fine-tuned model. Batches are sorted by length, so that little padding is computed.
 
     Args:
-        trained: a TrainedModel, made in the strategy's scope.
+        trained: made in the strategy's scope.
         strategy: where to run; None: the default.
         batch_size: examples at once; does not change the results. None: as in the model's evaluation.
         jit_compile: whether the model is compiled, once for each of a few lengths.
@@ -257,10 +242,7 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ) -> Predictor:
-        """The model of a TrainedModel, made in the strategy's scope (None: one device).
-
-        jit_compile None: not compiled. Other options are those of the class.
-        """
+        """The model of a TrainedModel; strategy None: one device, jit_compile None: not compiled."""
         strategy = strategy or make_strategy("one_device")
         return cls(trained, strategy=strategy, jit_compile=bool(jit_compile), **options)
 
@@ -287,10 +269,8 @@ class Predictor:
             return self.predict([inputs], progress, threshold, unsure_below)[0]
         if not inputs:
             return []
-        rows = self.task.rows(inputs, self._columns)
-        return self.predict_rows(
-            rows, self._columns, progress=progress, threshold=threshold, unsure_below=unsure_below
-        ).predictions
+        rows, options = self.task.rows(inputs, self._columns), (threshold, unsure_below, progress)
+        return self.predict_rows(rows, self._columns, "inputs", False, *options).predictions
 
     def predict_file(
         self,
@@ -326,7 +306,6 @@ class Predictor:
         columns: Columns,
         name: str = "inputs",
         labelled: bool = False,
-        *,
         threshold: float | None = None,
         unsure_below: float | None = None,
         progress: Progress | None = None,

@@ -105,7 +105,7 @@ class AnswerResults(TaskResults):
             found[int(not reading.question.answers), int(not given)] += 1
             if not max(word_f1(given, text) for text in right):
                 sure = float(np.exp(one.candidates[0].log_prob)) if given else one.null_probability
-                about = {"id": reading.question.id, "label": right[0], "prediction": given}
+                about: dict[str, Any] = {"id": reading.question.id, "label": right[0], "prediction": given}
                 about["probability"] = round(sure, 6)
                 wrong.append((sure, Wrong(number, about, f"{reading.question.text}\n\n{reading.text}")))
         worst = Worst(tuple(one for _, one in sorted(wrong, key=lambda row: -row[0])[:WORST]))
