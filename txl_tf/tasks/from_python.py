@@ -10,7 +10,9 @@ model reads it in one window.
 "statements": which kinds of statements does the body of a function with this docstring have? Any number of the labels
 loop, condition, return, raise, try, with and yield.
 
-"names": what do the names in a line of code stand for? See `tagged_lines`.
+"names": what do the names in a line of code stand for? A text is a logical line, its words are the tokens of Python's
+own tokenizer, with "" for every string. The tags are in IOB2. MODULE is a name in an import. FUNCTION and CLASS are
+names where they are defined, ARGUMENT is one in a function's definition. CALL is a name that is called, dots included.
 
 "order": is a line of code as it was written, or have two neighbouring words changed places? Only the order tells, since
 both have the same words. There are few examples to learn from: a model that has read much code knows the order.
@@ -24,7 +26,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import inspect
 import io
 import json
 import textwrap
@@ -53,11 +54,9 @@ _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """The longest docstring and body, which are cut, since a small model learns sooner to compare short texts; and the
 longest code of a question: longer functions are left out."""
 
-_LINES = {
-    "names": {"train": 6_000, "valid": 1_000, "test": 1_000},
-    "order": {"train": 6_000, "valid": 1_000, "test": 2_000},
-}
-"""The most lines by task and split."""
+_NAMED_LINES = {"train": 6_000, "valid": 1_000, "test": 1_000}
+_ORDERED_LINES = {"train": 6_000, "valid": 1_000, "test": 2_000}
+"""The most lines by split."""
 
 _ORDERED_WORDS, _ORDERED_CHARS = 4, 80
 """The fewest words of a line of "order", and its most characters."""
@@ -69,23 +68,14 @@ _SEPARATOR = "\n\n"
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A function with a docstring, in the text of a file.
-
-    Attributes:
-        name: of the function.
-        code: its source, indented as in the file, docstring included.
-        summary: the docstring's first line.
-        docstring: without the indentation of its lines.
-        body: the source without the docstring.
-        statements: the kinds of statements in it, as labels.
-    """
+    """A function with a docstring, in the text of a file."""
 
     name: str
-    code: str
-    summary: str
-    docstring: str
-    body: str
-    statements: tuple[str, ...]
+    code: str  # indented as in the file, docstring included
+    summary: str  # the docstring's first line
+    docstring: str  # without the indentation of its lines
+    body: str  # the source without the docstring
+    statements: tuple[str, ...]  # the kinds of statements in it, as labels
 
 
 def functions(text: str) -> Iterator[Function]:
@@ -103,11 +93,10 @@ def functions(text: str) -> Iterator[Function]:
         if not docstring or len(node.body) < 2:
             continue
         string = node.body[0]
-        own = lines[node.lineno - 1 : node.end_lineno]
+        code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
         after = lines[string.end_lineno : node.end_lineno]
         body = "\n".join(lines[node.lineno - 1 : string.lineno - 1] + after)
-        summary = inspect.cleandoc(docstring).split("\n")[0].strip()
-        code = "\n".join(own)
+        summary = docstring.split("\n")[0].strip()
         if summary and after and summary in code:
             inner = list(ast.walk(node))
             kinds = tuple(name for name, kind in _STATEMENTS.items() if any(isinstance(each, kind) for each in inner))
@@ -115,10 +104,7 @@ def functions(text: str) -> Iterator[Function]:
 
 
 def match_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "match", from the texts of files: a docstring's first paragraph as text, a body as text_b.
-
-    The label is "own" or "other".
-    """
+    """Rows of "match", from the texts of files: a docstring's first paragraph, a body, and the label own or other."""
     every = [function for text in texts for function in functions(text)]
     for index, function in enumerate(every):
         draw = _draw(f"{split} {index} {function.name}")
@@ -172,7 +158,7 @@ def answer_articles(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Rows of "names": the words of a line of the files' texts, and their tags; at most `_LINES` lines are drawn."""
     lines = [line for text in texts for line in tagged_lines(text)]
-    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES["names"][split]]
+    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _NAMED_LINES[split]]
     for i in sorted(order):
         yield {"tokens": lines[i][0], "tags": lines[i][1]}
 
@@ -181,7 +167,7 @@ def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Rows of "order": text is a line of code, label "written" or "exchanged"."""
     lines = dict.fromkeys(line for text in texts for line in code_lines(text))
     drawn = sorted((_draw(f"{split} {line}"), line) for line in lines)
-    for draw, line in drawn[: _LINES["order"][split]]:
+    for draw, line in drawn[: _ORDERED_LINES[split]]:
         words = line.split()
         places = [i for i in range(len(words) - 1) if words[i] != words[i + 1]]
         if draw % 2 and places:
@@ -202,21 +188,15 @@ def code_lines(text: str) -> Iterator[str]:
             first = first or token
             if token.type == tokenize.NEWLINE:
                 line = first.line.strip()
-                whole = (
-                    first.start[0] == token.start[0] and first.type != tokenize.STRING and not set("#\\") & set(line)
-                )
-                if whole and len(line.split()) >= _ORDERED_WORDS and len(line) <= _ORDERED_CHARS:
+                whole = first.start[0] == token.start[0] and first.type != tokenize.STRING
+                whole = whole and len(line) <= _ORDERED_CHARS and not set("#\\") & set(line)
+                if whole and len(line.split()) >= _ORDERED_WORDS:
                     yield line
                 first = None
 
 
-TASKS = {
-    "match": match_rows,
-    "answers": answer_articles,
-    "statements": statement_rows,
-    "names": name_rows,
-    "order": order_rows,
-}
+_ROWS = match_rows, answer_articles, statement_rows, name_rows, order_rows
+TASKS = dict(zip(("match", "answers", "statements", "names", "order"), _ROWS, strict=True))
 """For each task a function: (split, texts of its files) -> its rows, or for "answers" articles."""
 
 

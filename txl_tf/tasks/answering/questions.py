@@ -1,4 +1,8 @@
-"""Questions in SQuAD's format as a set of examples, and a model's outputs for them as answers."""
+"""Questions about texts of any length as examples: overlapping windows; and a model's outputs for them as answers.
+
+An example is P SEP Q SEP CLS, padded on the right, as in the official code: P is a window of the paragraph, Q the
+question. Token i of P is column i of the example.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def legal_tags(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) ->
 
 
 def likeliest_legal(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) -> tf.Tensor:
-    """The tags of sequences of words, int32 [B, W], whose log-probabilities have the largest sum.
+    """The tags of sequences of words, int32 [B, W], whose log-probabilities have the largest sum (Viterbi 1967).
 
     Args:
         log_probs: [B, W, C], in nats.

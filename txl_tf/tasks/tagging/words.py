@@ -1,7 +1,10 @@
-"""Where the words of a text stand.
+"""Where the words of a text stand, and the tags of words from spans of characters, as annotation programs write them.
 
 A word is a run of letters, marks, digits and underscores, without Han or Kana. Every other character but a space is a
 word by itself, with the marks that follow a Han or Kana sign.
+
+A row with spans has its text, and in label, labels, entities, spans or ents a list of [begin, end, kind] or of objects
+(Doccano, Prodigy, spaCy, our own predictions). Or it is a task of Label Studio, with the text in `data`.
 """
 
 from __future__ import annotations
