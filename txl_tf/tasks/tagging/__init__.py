@@ -25,7 +25,7 @@ from txl_tf.tasks.base import SequenceTask, Served, Signatures, predicting
 from txl_tf.tasks.settings import SEGMENTS, ExamplesConfig, ExamplesEvalConfig, XLNetHeadRunConfig
 from txl_tf.tasks.tagging import schemes
 from txl_tf.tasks.tagging.schemes import Entity, Tags, by_kind, entity_scores, mistakes
-from txl_tf.tasks.tagging.texts import TaggedText, may_have_texts, read_tagged, tagged_rows
+from txl_tf.tasks.tagging.texts import TaggedText, may_have_texts, read_tagged, untagged
 
 if TYPE_CHECKING:
     import keras
@@ -219,7 +219,7 @@ class Tagging(SequenceTask):
         return read_tagged(path, columns, labelled, tags)
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[TaggedText]:
-        return tagged_rows(values, columns)
+        return [untagged(one, f"text {i}", columns.scheme == schemes.OLDER) for i, one in enumerate(values, 1)]
 
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         return () if may_have_texts(columns, names) else (columns.text_column,)

@@ -46,10 +46,8 @@ def legal_tags(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) ->
 def likeliest_legal(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) -> tf.Tensor:
     """The tags of sequences of words, int32 [B, W], whose log-probabilities have the largest sum (Viterbi 1967).
 
-    Args:
-        log_probs: [B, W, C], in nats.
-        lengths: int [B], the number of words; what is given and found beyond them says nothing.
-        allowed: bool [C + 1, C + 1], see `schemes.allowed`.
+    log_probs: [B, W, C], in nats, of sequences of `lengths` words, int [B]; what is beyond them says nothing.
+    allowed: bool [C + 1, C + 1], see `schemes.allowed`.
     """
     batch, words, outside = tf.shape(log_probs)[0], tf.shape(log_probs)[1], len(allowed) - 1
     step = tf.constant(np.where(allowed, 0.0, NEVER), tf.float32)
@@ -158,11 +156,8 @@ def first_pieces(texts: Sequence[TaggedText], vocabulary: SubwordVocabulary) -> 
 def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExamples:
     """Texts as examples of S segments of T tokens: as many as the longest text needs, but at most `max_segments`.
 
-    The pieces of longer texts become several examples.
-
-    Raises:
-        InputError: the vocabulary's tokens have no places in texts, all words have the same tag, or a text has one that
-            is not among those of the plan.
+    The pieces of longer texts become several examples. InputError if the vocabulary's tokens have no places in texts,
+    all words have the same tag, or a text has one that is not among those of the plan.
     """
     vocabulary, labelled = plan.subwords(), plan.labelled
     t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
@@ -171,21 +166,27 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
         raise InputError(f"{texts[0].where}: all words have the tag {labels[0]!r}: there is nothing to tell apart")
     if labelled:
         unknown = [(text, tag) for text in texts for tag in sorted(set(text.tags) - set(labels))[:1]]
-        said = [f"{text.where}: a word has the tag {tag!r}" for text, tag in unknown]
-        refuse_unknown(said, labels, texts)
+        refuse_unknown([f"{text.where}: a word has the tag {tag!r}" for text, tag in unknown], labels, texts)
     size = t_len * max_segments - MARKS
     ids, pieces = first_pieces(texts, vocabulary)
     parts = [own[i : i + size] for own in ids for i in range(0, max(len(own), 1), size)]
     width = -(-(max(map(len, parts)) + MARKS) // t_len) * t_len
 
     def chunks() -> Iterator[Chunk]:
-        features = _features(parts, vocabulary, width)
+        tokens = np.zeros([len(parts), width], smallest_dtype(vocabulary.vocab_size))
+        segments = np.full(tokens.shape, PADDING, np.uint8)
+        marks = [vocabulary.special_token("sep"), vocabulary.special_token("cls")]
+        for row, part in enumerate(parts):
+            begin = width - MARKS - len(part)
+            tokens[row, begin:] = [*part, *marks]
+            segments[row, begin:-1], segments[row, -1] = FIRST, CLS
+        features = {"tokens": tokens, "segments": segments, "padding": segments == PADDING}
         if labelled:
             number = {name: i for i, name in enumerate(labels)}
             tags = np.array([number[tag] for text in texts for tag in text.tags], np.int16)
             of_pieces = np.full(sum(map(len, parts)), NOTHING, np.int16)
             of_pieces[pieces[pieces != NOTHING]] = tags[pieces != NOTHING]
-            features["label"] = np.full(features["tokens"].shape, NOTHING, np.int16)
+            features["label"] = np.full(tokens.shape, NOTHING, np.int16)
             features["label"][_are_pieces(features["padding"])] = of_pieces
         yield features, []
 
@@ -194,21 +195,21 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
     layout |= {"tags": labels, "labelled": labelled}
     timed = ("tokens", "segments", "padding", *(["label"] if labelled else []))
     made = plan.make(chunks, len(parts), layout, labels=labels, timed=timed)
-    lengths, lost = np.array([len(own) for own in ids]), int(np.count_nonzero(pieces == NOTHING))
-    remarks = (*getattr(texts, "remarks", ()), *_remarks(lengths, lost, t_len, max_segments))
-    own = {"texts": texts, "pieces": pieces, "remarks": remarks, "scheme": plan.scheme}
+    lengths, remarks = np.array([len(own) + MARKS for own in ids]), [*getattr(texts, "remarks", ())]
+    if long := np.count_nonzero(lengths > t_len):
+        remarks.append(
+            f"{long:,} of {counted(len(ids), 'text')} with more than {t_len:,} tokens (tgt_len) are read by segments "
+            "with memory"
+        )
+    if cut := np.count_nonzero(lengths > t_len * max_segments):
+        remarks.append(
+            f"{cut:,} of {counted(len(ids), 'text')} with more than {counted(max_segments, 'segment')} (max_segments) "
+            "are read in parts that do not know of each other"
+        )
+    if lost := int(np.count_nonzero(pieces == NOTHING)):
+        remarks.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
+    own = {"texts": texts, "pieces": pieces, "remarks": tuple(remarks), "scheme": plan.scheme}
     return TaggedExamples(**vars(made) | own)
-
-
-def _features(parts: Sequence[np.ndarray], vocabulary: SubwordVocabulary, width: int) -> dict[str, np.ndarray]:
-    tokens = np.zeros([len(parts), width], smallest_dtype(vocabulary.vocab_size))
-    segments = np.full(tokens.shape, PADDING, np.uint8)
-    marks = [vocabulary.special_token("sep"), vocabulary.special_token("cls")]
-    for row, part in enumerate(parts):
-        begin = width - MARKS - len(part)
-        tokens[row, begin:] = [*part, *marks]
-        segments[row, begin:-1], segments[row, -1] = FIRST, CLS
-    return {"tokens": tokens, "segments": segments, "padding": segments == PADDING}
 
 
 def _are_pieces(padding: np.ndarray) -> np.ndarray:
@@ -216,16 +217,3 @@ def _are_pieces(padding: np.ndarray) -> np.ndarray:
     found = ~padding
     found[:, -MARKS:] = False
     return found
-
-
-def _remarks(lengths: np.ndarray, lost: int, t_len: int, max_segments: int) -> tuple[str, ...]:
-    """Remarks on long texts, whose pieces are counted by `lengths`, and on the number of words without pieces."""
-    texts, found = f"of {counted(len(lengths), 'text')}", []
-    if long := np.count_nonzero(lengths + MARKS > t_len):
-        found.append(f"{long:,} {texts} with more than {t_len:,} tokens (tgt_len) are read by segments with memory")
-    if cut := np.count_nonzero(lengths + MARKS > t_len * max_segments):
-        limit = f"more than {counted(max_segments, 'segment')} (max_segments)"
-        found.append(f"{cut:,} {texts} with {limit} are read in parts that do not know of each other")
-    if lost:
-        found.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
-    return tuple(found)

@@ -14,7 +14,7 @@ import itertools
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -70,14 +70,6 @@ LEFT_OUT = "left out"
 """In place of spans: nobody accepted or annotated the text."""
 
 
-class TaggedSpan(NamedTuple):
-    """The characters begin to end (not included) of a text, and their kind."""
-
-    begin: int
-    end: int
-    kind: str
-
-
 def spans_in(values: dict[str, Any], columns: Columns) -> tuple[Any, Any]:
     """The text of a row, and its spans as the file has them; None for what is missing, LEFT_OUT for a row to skip."""
     studio = values.get("data")
@@ -120,9 +112,9 @@ def tags_of(spans: Sequence[Any], text: str, places: Sequence[tuple[int, int]], 
     return tags, cut
 
 
-def _span(given: Any, text: str, where: str) -> TaggedSpan:
-    """A span, checked against its text; InputError if it is malformed."""
-    own = None
+def _span(given: Any, text: str, where: str) -> tuple[int, int, str]:
+    """Where a span begins and ends, and its kind; InputError if it is malformed, or does not fit its text."""
+    own = begin = end = kind = None
     if isinstance(given, dict):
         begin, end, kind = (
             next((given[name] for name in names if name in given), None) for names in (_BEGIN, _END, _KIND)
@@ -131,19 +123,13 @@ def _span(given: Any, text: str, where: str) -> TaggedSpan:
         kind = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
     elif isinstance(given, (list, tuple)) and len(given) == 3:
         begin, end, kind = given
-    else:
-        begin = end = kind = None
     if type(begin) is not int or type(end) is not int or not isinstance(kind, str) or not kind.strip():
         raise InputError(
             f"{where}: a span must be [begin, end, kind], or start, end and one label; it is {str(given)[:60]}"
         )
+    shown, there = f"{where}: the span {begin} to {end} ({kind})", text[begin:end]
     if not 0 <= begin < end <= len(text):
-        raise InputError(
-            f"{where}: the span {begin} to {end} ({kind}) is not part of the text of {len(text)} characters: {_COUNT}"
-        )
-    if isinstance(own, str) and own.strip() != text[begin:end].strip():
-        raise InputError(
-            f"{where}: the span {begin} to {end} ({kind}) should be {own[:40]!r}, and the text has "
-            f"{text[begin:end][:40]!r} there: {_COUNT}"
-        )
-    return TaggedSpan(begin, end, kind)
+        raise InputError(f"{shown} is not part of the text of {len(text)} characters: {_COUNT}")
+    if isinstance(own, str) and own.strip() != there.strip():
+        raise InputError(f"{shown} should be {own[:40]!r}, and the text has {there[:40]!r} there: {_COUNT}")
+    return begin, end, kind
