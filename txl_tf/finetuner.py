@@ -35,7 +35,7 @@ from txl_tf.settings.run import Config
 from txl_tf.storage.files import write_atomically
 from txl_tf.storage.strict_json import Fields
 from txl_tf.tasks.base import parted
-from txl_tf.tasks.labels import imbalance
+from txl_tf.tasks.texts import imbalance
 from txl_tf.training.loop import train
 
 EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300

@@ -18,7 +18,7 @@ from txl_tf.errors import InputError
 from txl_tf.inference.exported import signature_names, task_with
 from txl_tf.runs.model_dir import read_config
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.labels import text_in
+from txl_tf.tasks.texts import text_in
 
 OF_TEXTS: Mapping[str, Mapping[str, Any]] = {
     "score": {"log_prob": float, "bits_per_byte": float},

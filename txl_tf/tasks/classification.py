@@ -20,9 +20,20 @@ from txl_tf.metrics.task_results import Confusion, Dev, Panel, Reliability, Task
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.groups import Group, usual
 from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.labels import class_numbers, file_of, label_names, twins
 from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import (
+    INPUTS,
+    Row,
+    TextTask,
+    class_numbers,
+    file_of,
+    label_names,
+    read_table,
+    served_texts,
+    table_examples,
+    text_specs,
+    twins,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -24,18 +24,24 @@ from txl_tf.metrics import labelling
 from txl_tf.metrics.task_results import ByLabel, Dev, Panel, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.labels import (
+from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
+from txl_tf.tasks.texts import (
+    INPUTS,
     MISSING,
     LabelReader,
+    Row,
+    TextTask,
     class_numbers,
     file_of,
     missing_value,
     name_of,
+    read_table,
     refuse_bad_cell,
+    served_texts,
+    table_examples,
+    text_specs,
     twins,
 )
-from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, table_examples, text_specs
 
 if TYPE_CHECKING:
     import tensorflow as tf

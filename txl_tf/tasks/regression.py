@@ -15,9 +15,8 @@ from txl_tf.errors import Faults
 from txl_tf.metrics import labelling
 from txl_tf.metrics.task_results import Dev, Panel, TaskResults, texts_of
 from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.labels import file_of
 from txl_tf.tasks.settings import TextsConfig, XLNetScoreConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, served_texts, table_examples, text_specs
 
 if TYPE_CHECKING:
     import tensorflow as tf

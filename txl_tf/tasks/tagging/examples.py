@@ -20,9 +20,9 @@ from txl_tf.data.examples.layout import CLS, FIRST, PADDING
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.errors import InputError
-from txl_tf.tasks.labels import refuse_unknown
 from txl_tf.tasks.tagging import schemes
 from txl_tf.tasks.tagging.texts import TaggedText
+from txl_tf.tasks.texts import refuse_unknown
 
 NEVER = -1e6
 """The log-probability of what is not allowed. It is finite: where nothing is allowed, the fewest breaches win."""

@@ -20,9 +20,9 @@ from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import with_lists
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.labels import name_of
 from txl_tf.tasks.tagging import schemes
 from txl_tf.tasks.tagging.words import LISTS, spans_in, tags_of, word_places
+from txl_tf.tasks.texts import name_of
 
 DOCUMENTS = ("doc_id", "document_id", "doc", "document")
 """The columns of documents, in each of which sentences may be counted anew."""
