@@ -187,7 +187,6 @@ class FineTuning(Task):
         return {}, ""
 
     def training_data(self, corpus: Any, config: Any) -> TrainingData:
-        """The examples in batches."""
         from txl_tf.data.examples.batches import TrainingExamples
 
         return TrainingExamples.of(corpus, config)
@@ -223,7 +222,6 @@ class FineTuning(Task):
         """Rows as the model reads them; InputError if a row has a label that the model does not know."""
 
     def objective(self, model: Any, config: Any) -> TaskObjective:
-        """The Objective that a run minimizes."""
         from txl_tf.objectives.base import TaskObjective
 
         return TaskObjective(model, config, self)

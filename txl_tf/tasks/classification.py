@@ -138,7 +138,6 @@ def _bag_of_tokens(corpus: TaskCorpus) -> float:
 
 
 def _tokens(examples: ExampleSet) -> list[list[int]]:
-    """The tokens of each example without padding."""
     tokens, padding = examples.features["tokens"], examples.features["padding"]
     return [row[~absent].tolist() for row, absent in zip(tokens, padding, strict=True)]
 

@@ -56,10 +56,7 @@ _BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
 
 
 def read_label_sets(path: str | Table, columns: Columns, labelled: bool = True) -> Rows[Row]:
-    """A table whose rows have any number of labels, as `read_table`.
-
-    A row keeps its labels as a JSON list, in order and without repetitions.
-    """
+    """As `read_table`; a row keeps its labels as a JSON list, in order and without repetitions."""
     rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
     if labelled:
         rows.understood += f", {counted(len(set_names(rows)), 'label')}"
@@ -269,13 +266,9 @@ class XLNetMultiLabelConfig(XLNetHeadRunConfig):
     data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
 
 
-HALF = 0.5
-"""The threshold of a model that was not evaluated on dev, such as an imported one."""
-
-
 def label_threshold(dev: Dev) -> float:
-    """The least probability of a label that is given: the best threshold on dev, if it is known."""
-    return dev.get("threshold", HALF)
+    """The least probability of a label that is given: the best on dev, or 0.5 if there is none, as after an import."""
+    return dev.get("threshold", 0.5)
 
 
 class LabelSetResults(TaskResults):
@@ -287,9 +280,8 @@ class LabelSetResults(TaskResults):
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all texts have the same labels, at the threshold of dev or the best on these examples."""
         probabilities, known = self.outputs["probabilities"], dev or self.label is None
-        predicted = probabilities >= (
-            label_threshold(dev) if known else labelling.best_threshold(self.label, probabilities)
-        )
+        least = label_threshold(dev) if known else labelling.best_threshold(self.label, probabilities)
+        predicted = probabilities >= least
         if len(predicted) > 1 and (predicted == predicted[0]).all():
             return f"all {len(predicted):,} examples are predicted to have the same labels"
         return None

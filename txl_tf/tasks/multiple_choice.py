@@ -77,20 +77,15 @@ def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
 
 def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:
     """The questions of one of RACE's files, in the form of a line of JSON."""
-    columns = {"question": "questions", "options": "options", "answer": "answers"}
-    if not answered:
-        del columns["answer"]
-    lists: dict[str, list[Any]] = {}
-    for name, key in columns.items():
-        column = value.get(key)
-        if not isinstance(column, list):
+    keys = ("questions", "options", "answers") if answered else ("questions", "options")
+    for key in keys:
+        if not isinstance(value.get(key), list):
             raise InputError(f"{file} has no list {key!r}, as RACE's files have")
-        lists[name] = column
-    lengths = {len(column) for column in lists.values()}
-    if len(lengths) > 1:
-        raise InputError(f"{file}: its lists {', '.join(columns.values())} have different lengths")
-    rows = zip(*lists.values(), strict=True)
-    return [{"article": value.get("article")} | dict(zip(lists, row, strict=True)) for row in rows]
+    if len({len(value[key]) for key in keys}) > 1:
+        raise InputError(f"{file}: its lists {', '.join(keys)} have different lengths")
+    rows = zip(*(value[key] for key in keys), strict=True)
+    names = "question", "options", "answer"
+    return [{"article": value.get("article")} | dict(zip(names, row, strict=False)) for row in rows]
 
 
 def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:
@@ -139,8 +134,7 @@ class ChoiceResults(ClassResults):
         """choice, the option's number, option, its text, and the probabilities of all options."""
         found = []
         for question, row in zip(rows, np.exp(self.outputs["log_probs"]), strict=True):
-            best = int(row.argmax())
-            probabilities = row.tolist()
+            best, probabilities = int(row.argmax()), row.tolist()
             about = {"choice": best, "option": question.options[best]}
             found.append(about | {"probability": probabilities[best], "probabilities": probabilities})
         return found

@@ -1,8 +1,6 @@
 """The official code's layout of an example: A SEP [B SEP] CLS, cut to a length, padded on the left.
 
-All of it is TensorFlow ops, so that a SavedModel lays out its inputs by the same code.
-
-Shapes: n texts, T tokens of an example.
+All of it is TensorFlow ops, so that a SavedModel lays out its inputs by the same code. Shapes: n texts, T tokens.
 """
 
 from __future__ import annotations
@@ -22,16 +20,10 @@ MAX_QA = 128
 def lay_out(
     vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor, t_len: int | None = None, max_segments: int = 1
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
+    """Ids and segments, int32 RaggedTensors [n, None], of texts and pairs of texts, cut as by `cut_longer`.
 
-    Args:
-        vocabulary: a Vocabulary with SEP and CLS.
-        texts, second: strings [n]: texts, and the second text of each pair, "" where there is none.
-        t_len: T; None: nothing is cut.
-        max_segments: the largest length, in segments of T tokens.
-
-    Returns:
-        Ids and segments, int32 RaggedTensors [n, None].
+    texts, second: strings [n]; "" where there is no second text.
+    t_len: T; None: nothing is cut. max_segments: the largest length, in segments of T tokens.
     """
     first, other = encode(vocabulary, texts), encode(vocabulary, second)
     if t_len is not None:
