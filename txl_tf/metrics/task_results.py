@@ -6,9 +6,8 @@ training/board/draw_panels.py draws panels for TensorBoard, and metrics/error_fi
 from __future__ import annotations
 
 import abc
-import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,27 +15,18 @@ if TYPE_CHECKING:
     from txl_tf.data.examples.example_set import ExampleSet
     from txl_tf.data.vocabularies import Vocabulary
 
-
 FIRST, SECOND = 0, 1  # segment ids, as in data/examples/layout.py
 
 
-class Confusion(typing.NamedTuple):
-    """How often examples of each class are predicted as each class.
-
-    labels: the names of C classes.
-    counts: int [C, C], of labels in rows and predictions in columns.
-    """
+class Confusion(NamedTuple):
+    """How often examples of each class, in rows, are predicted as each class, in columns: int [C, C]."""
 
     labels: tuple[str, ...]
     counts: np.ndarray
 
 
-class ByLabel(typing.NamedTuple):
-    """How often each of C labels is right, where a text may have any number of them.
-
-    labels: their names.
-    right, there, predicted: int [C], how often it is predicted rightly, there, and predicted.
-    """
+class ByLabel(NamedTuple):
+    """How often each of C labels is predicted rightly, there, and predicted, int [C]; a text may have several."""
 
     labels: tuple[str, ...]
     right: np.ndarray
@@ -44,18 +34,14 @@ class ByLabel(typing.NamedTuple):
     predicted: np.ndarray
 
 
-class Reliability(typing.NamedTuple):
-    """How sure the model is of its predictions, and whether they are right.
-
-    confidence: [n], the probability of each example's prediction.
-    right: bool [n].
-    """
+class Reliability(NamedTuple):
+    """The probability of each example's prediction, [n], and whether it is right, bool [n]."""
 
     confidence: np.ndarray
     right: np.ndarray
 
 
-class Wrong(typing.NamedTuple):
+class Wrong(NamedTuple):
     """A wrong prediction.
 
     number: of its text or question, from 0 on.
@@ -68,7 +54,7 @@ class Wrong(typing.NamedTuple):
     text: str
 
 
-class Worst(typing.NamedTuple):
+class Worst(NamedTuple):
     """The worst predictions, the worst first."""
 
     rows: tuple[Wrong, ...]

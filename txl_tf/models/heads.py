@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typing
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -44,15 +44,15 @@ class Summary(Layer):
         dropout: float = 0.0,
         dropatt: float = 0.0,
         init_std: float = 0.02,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if summary_type not in SUMMARY_TYPES:
             raise ValueError(f"Summary: summary_type is {summary_type!r}; choose from {SUMMARY_TYPES}")
         self.keep(locals())
         check_rate(dropout, "dropout", self)
-        self.attention: AbsoluteAttention | None = None
-        self.projection: typing.Any = None
+        self.attention: Any = None
+        self.projection: Any = None
         if summary_type == "attn":
             self.attention = AbsoluteAttention(
                 n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=self.dtype_policy, name="attention"
@@ -93,8 +93,7 @@ class Summary(Layer):
         elif self.summary_type == "mean":
             summary = tf.reduce_mean(hidden, axis=1)
         else:
-            attention = typing.cast(AbsoluteAttention, self.attention)
-            kernels = attention.kernels()
+            attention, kernels = self.attention, self.attention.kernels()
             query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
             key, value = attention.project_context(hidden, kernels)
             mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
@@ -115,7 +114,7 @@ class SummaryLogits(Layer):
     gives one logit for each sequence.
     """
 
-    def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, typing.Any], **kwargs: typing.Any):
+    def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
         if n_class < 1:
             raise ValueError(f"SummaryLogits: n_class must be positive, got {n_class}")
@@ -141,7 +140,7 @@ class SummaryLogits(Layer):
         summary = self.summary(hidden, padding, seed=seed, training=training)
         return tf.cast(self.logits(summary), self.variable_dtype)
 
-    def get_config(self) -> dict[str, typing.Any]:
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return super().get_config() | {"summary": self.arguments}
 
@@ -150,7 +149,7 @@ IMPOSSIBLE = -1e30
 """The logit of a position where no answer may begin or end."""
 
 
-class AnswerLogits(typing.NamedTuple):
+class AnswerLogits(NamedTuple):
     """The logits of an answer's position.
 
     start, end: [B, T], of where it starts and ends; `AnswerSpan` conditions those of the end on the start.
@@ -162,11 +161,10 @@ class AnswerLogits(typing.NamedTuple):
     impossible: tf.Tensor | None
 
 
-class BestAnswers(typing.NamedTuple):
+class BestAnswers(NamedTuple):
     """The most likely start positions, and for each the most likely end positions; best first, in nats.
 
-    start, start_log_prob: [B, S].
-    end, end_log_prob: [B, S, E]; `AnswerSpan` conditions an end's probability on its start.
+    start, start_log_prob: [B, S]. end, end_log_prob: [B, S, E]; `AnswerSpan` conditions them on their start.
     impossible: [B], the logit that there is no answer.
     """
 
@@ -189,7 +187,7 @@ class AnswerSpan(Layer):
     """
 
     def __init__(
-        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any
+        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: Any
     ):
         super().__init__(**kwargs)
         self.keep(locals())
@@ -226,7 +224,7 @@ class AnswerSpan(Layer):
         cls_index, start: int [B], the position of CLS, and the true start of the answer.
         seed, training: as for `dropout`, and whether to apply it.
         """
-        starts, impossible = self._starts(hidden, allowed, cls_index, seed, training)
+        starts, impossible = self._starts(hidden, allowed, cls_index, self.dropout if training else 0.0, seed)
         return AnswerLogits(starts, self._ends(hidden, allowed, start[:, None])[:, 0], impossible)
 
     def best(
@@ -244,20 +242,13 @@ class AnswerSpan(Layer):
         return BestAnswers(start, start_log_prob, end, end_log_prob, impossible)
 
     def _starts(
-        self,
-        hidden: tf.Tensor,
-        allowed: tf.Tensor,
-        cls_index: tf.Tensor,
-        seed: tf.Tensor | None = None,
-        training: bool = False,
+        self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, rate: float = 0.0, seed: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The logits of a start, [B, T], and the logit that there is no answer, [B]."""
         starts = self._masked(self.start(hidden)[..., 0], allowed)
         expected = tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(starts), hidden.dtype), hidden)
         cls = tf.gather(hidden, cls_index, batch_dims=1)
-        inner = dropout(
-            self.impossible_inner(tf.concat([expected, cls], axis=-1)), self.dropout if training else 0.0, seed
-        )
+        inner = dropout(self.impossible_inner(tf.concat([expected, cls], axis=-1)), rate, seed)
         return starts, tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)
 
     def _ends(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
@@ -283,7 +274,7 @@ class PlainSpan(Layer):
     its probability is the product of theirs. Results are in the dtype of the weights.
     """
 
-    def __init__(self, *, init_std: float = 0.02, **kwargs: typing.Any):
+    def __init__(self, *, init_std: float = 0.02, **kwargs: Any):
         super().__init__(**kwargs)
         self.init_std = init_std
 

@@ -74,9 +74,7 @@ def at_words(
 ) -> list[tf.Tensor]:
     """Values at the words' first pieces, [W, ..]; see `examples.first_pieces`.
 
-    Args:
-        begin, end: int32 [B, None], the pieces' places in characters.
-        given: values of the pieces, [N, ..], each with that of a word without pieces.
+    begin, end: int32 [B, None], the pieces' places. given: their values [N, ..], each with that of no piece.
     """
     row, begin, end = begin.value_rowids(), begin.flat_values, end.flat_values
     visible = tf.where(begin < end)[:, 0]
