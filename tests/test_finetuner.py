@@ -99,7 +99,7 @@ def evaluation(config, model, examples, strategy):
     """A function that evaluates a model, as the Finetuner does."""
     task, reader = families.task_of(config), TaskReader(config, model, strategy)
     data = reader.arranged(examples)
-    return lambda progress=None: task_result(task, task.results(reader.outputs(data, progress), examples))
+    return lambda progress=None: task_result(task, task.results(reader.outputs(data, progress), examples), {})
 
 
 @pytest.fixture(scope="module")

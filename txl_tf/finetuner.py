@@ -52,7 +52,7 @@ _FIRST_WEIGHTS = ("warm_start", "origin")
 
 
 class Finetuner:
-    """A pretrained model and a task's examples.
+    """A pretrained model and a task's examples; InputError if the model, a file or a setting cannot be used.
 
     Args:
         init: a model_dir with a pretrained model, or a published one by its name in the Hub, as folder or as zip; gives
@@ -76,9 +76,6 @@ class Finetuner:
     Attributes:
         config: the run's Config; only the seed differs between runs.
         corpus: a TaskCorpus.
-
-    Raises:
-        InputError: the model, a file or a setting cannot be used.
     """
 
     def __init__(
@@ -166,14 +163,9 @@ class Finetuner:
         return config, {group: set(values) - set(given.get(group, {})) for group, values in chosen.items()}
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
-        """Trains, and evaluates on dev; continues runs that exist already.
+        """Trains, and evaluates on dev; continues runs that exist already. Returns the result: see `summary`.
 
-        Args:
-            model_dir: where to write; with several seeds each has a sub-directory, "seed-1" and so on.
-            seeds: of the runs; (): the seed in the settings.
-
-        Returns:
-            The result of the run, as `summary` gives it.
+        With several seeds each run has a sub-directory of model_dir, "seed-1" and so on; (): the seed in the settings.
         """
         seeds = tuple(seeds) or (self.config.train.seed,)
         if len(set(seeds)) < len(seeds):
@@ -248,7 +240,7 @@ class Finetuner:
 
             def evaluate(progress: Any = None) -> dict[str, Any]:
                 results = task.results(reader.outputs(data, progress), dev)
-                result = task_result(task, results) | {"baselines": self.baselines}
+                result = task_result(task, results, {}) | {"baselines": self.baselines}
                 result["panels"] = results.panels(self.corpus.vocabulary)
                 before = map(model_dirs.score, model_dirs.read_evaluations(model_dir))
                 if is_chief(self.strategy) and model_dirs.score(result) < min(before, default=math.inf):

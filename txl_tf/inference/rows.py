@@ -87,12 +87,8 @@ class _TaskRows:
         return tool.predict_rows(self.task.joined(items), self._columns, **options).predictions
 
 
-@dataclasses.dataclass(frozen=True)
-class _Text:
-    """A row's text, and the seed of what is drawn for it."""
-
-    text: str
-    seed: int
+_Text = tuple[str, int]
+"""A row's text, and the seed of what is drawn for it."""
 
 
 class _TextRows:
@@ -113,18 +109,18 @@ class _TextRows:
             raise InputError(f"{where} has no text in column {self._column!r}")
         drawn_by = whole(str(values[self._seed_column])) if self._seed_column else text
         digest = hashlib.sha256(f"{self._seed} {drawn_by}".encode()).digest()
-        return _Text(text, int.from_bytes(digest[:4], "little") >> 1)
+        return text, int.from_bytes(digest[:4], "little") >> 1
 
     def groups(self, items: Sequence[_Text], size: int) -> Iterable[Sequence[int]]:
-        order = sorted(range(len(items)), key=lambda i: len(items[i].text))
+        order = sorted(range(len(items)), key=lambda i: len(items[i][0]))
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def results(self, tool: Any, items: list[_Text], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        texts = [item.text for item in items]
+        texts = [text for text, _ in items]
         if self.ability == "generate":
             # Always the same number of texts: another number may round otherwise, and so draw another token.
             more = size - len(items)
-            seeds = [item.seed for item in items]
+            seeds = [seed for _, seed in items]
             found = tool.generate(texts + texts[-1:] * more, seed=seeds + seeds[-1:] * more, **options)
             return [{"continuation": text} for text in found[: len(items)]]
         if self.ability == "encode":

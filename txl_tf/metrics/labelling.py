@@ -95,8 +95,7 @@ def interval(share: float, count: int) -> tuple[float, float]:
 def label_counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each label how often it is predicted rightly, occurs, and is predicted, int [C]; for `rates`."""
     label, predicted = label.astype(bool), predicted.astype(bool)
-    right, there, given = ((label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0))
-    return right, there, given
+    return (label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0)
 
 
 def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:

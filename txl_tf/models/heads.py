@@ -26,10 +26,9 @@ class Summary(Layer):
     come a dense layer with tanh, if `use_proj`, and dropout.
 
     Args:
-        summary_type: one of SUMMARY_TYPES.
         n_head, d_head, layer_norm_epsilon: of "attn".
         dropout: dropout rate of the result and, in "attn", of the attention output.
-        dropatt: dropout rate of the attention probabilities.
+        dropatt: of the attention probabilities.
         init_std: the kernels and the learned query start as normal(0, init_std).
     """
 

@@ -200,10 +200,7 @@ class FineTuning(Task):
 
     @abc.abstractmethod
     def rows(self, values: Sequence[Any], columns: Columns) -> Any:
-        """Python values, as `Predictor.predict` takes them, as such rows, without labels.
-
-        `columns` are those of the model's run.
-        """
+        """Python values, as `Predictor.predict` takes them, as such rows without labels; the columns of the run."""
 
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         """The columns that are needed of a table without labels; `names` are those that it has."""

@@ -203,13 +203,8 @@ TASKS = dict(zip(("match", "answers", "statements", "names", "order"), _ROWS, st
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
     """Writes a task's files, {train,valid,test}.json for "answers", .jsonl for others; the examples of each split.
 
-    Args:
-        task: one of TASKS.
-        directory: local or gs://; created if missing.
-        source: where the Python files are; None: the running interpreter's standard library.
-
-    Raises:
-        InputError: a file exists already with other content.
+    The Python files are the source's, by default the running interpreter's standard library. InputError if a file
+    exists already with other content.
     """
     tf.io.gfile.makedirs(directory)
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}

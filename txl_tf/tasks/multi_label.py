@@ -55,30 +55,23 @@ OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
 _BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
 
 
-def read_label_sets(path: str | Table, columns: Columns, labelled: bool = True) -> Rows[Row]:
-    """As `read_table`; a row keeps its labels as a JSON list, in order and without repetitions."""
-    rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
-    if labelled:
-        rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-        rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
-        if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
-            rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
-    return rows
-
-
-def _of_one_column(table: Table, columns: Columns, labelled: bool) -> LabelReader:
-    """The reader of the labels in a cell."""
+def _of_one_column(table: Table, columns: Columns) -> LabelReader:
+    """The reader of the labels in a cell, as a JSON list, in order and without repetitions."""
     column, names = columns.label_column, columns.named_labels
-    if labelled and table.names and column not in table.names and not columns.named("label_column"):
-        _offer_columns(table)
-    bare = labelled and bool(_without_quotes(table, column))
-    lists = [_as_list(values.get(column), columns, bare) for _, values in table.rows] if names and labelled else []
+    if table.names and column not in table.names and not columns.named("label_column"):
+        bits = [name for name in table.names if all(_bit(values.get(name)) is not None for _, values in table.rows)]
+        if len(bits) > 1:
+            raise InputError(
+                f"{table.header} has no column 'label', and columns of only 0 and 1: give "
+                f"--label_columns={','.join(bits)} if each stands for a label, or name the column of labels with "
+                "--label_column"
+            )
+    bare = bool(_without_quotes(table, column))
+    lists = [_as_list(values.get(column), columns, bare) for _, values in table.rows] if names else []
     # With names, numbers are 0 or 1 for each name, or the numbers of the names: the whole column decides.
-    bits = all(len(one) == len(names) and all(_bit(number) is not None for number in one) for one in lists if one)
+    in_bits = all(len(one) == len(names) and all(_bit(number) is not None for number in one) for one in lists if one)
 
     def read(values: dict[str, Any], where: str) -> str:
-        if not labelled:
-            return "[]"
         refuse_bad_cell(values.get(column), where)
         found = _as_list(values[column], columns, bare) if column in values else None
         shown = f"{where} has {json.dumps(values.get(column), default=str)[:40]} in column {column!r}"
@@ -87,7 +80,7 @@ def _of_one_column(table: Table, columns: Columns, labelled: bool) -> LabelReade
                 f"{shown}: give its labels as a list of texts, or as one text with {columns.label_separator!r} between "
                 "them"
             )
-        if names and bits:
+        if names and in_bits:
             found = [name for name, number in zip(names, found, strict=False) if _bit(number)]
         elif names:
             found = [name_of(number, names, where) for number in found]
@@ -101,22 +94,21 @@ def _of_one_column(table: Table, columns: Columns, labelled: bool) -> LabelReade
     return read
 
 
-def _of_columns(table: Table, columns: Columns, labelled: bool) -> LabelReader:
+def _of_columns(table: Table, columns: Columns) -> LabelReader:
     """The reader of labels in columns of 0 and 1."""
     wanted: list[str] = []
     for part in columns.label_columns.split(","):
         first, dots, last = part.partition("..")
         ends = [part] if part in table.names or not dots else [first, last]
-        if missing := [name for name in ends if name not in table.names] if labelled else []:
+        if missing := [name for name in ends if name not in table.names]:
             raise InputError(
                 f"{table.header} has no column {missing[0]!r} but {', '.join(map(repr, table.names))}: correct "
                 f"--label_columns={columns.label_columns}"
             )
-        if labelled:
-            span = [table.names.index(name) for name in ends]
-            if span[0] > span[-1]:
-                raise InputError(f"--label_columns={part}: {last!r} stands before {first!r}, so give {last}..{first}")
-            wanted += table.names[span[0] : span[-1] + 1]
+        span = [table.names.index(name) for name in ends]
+        if span[0] > span[-1]:
+            raise InputError(f"--label_columns={part}: {last!r} stands before {first!r}, so give {last}..{first}")
+        wanted += table.names[span[0] : span[-1] + 1]
 
     def read(values: dict[str, Any], where: str) -> str:
         for name in wanted:
@@ -129,16 +121,6 @@ def _of_columns(table: Table, columns: Columns, labelled: bool) -> LabelReader:
         return _kept([name for name in wanted if _bit(values[name])], columns, where)
 
     return read
-
-
-def _offer_columns(table: Table) -> None:
-    """Raises InputError if a table without the label's column has columns of only 0 and 1."""
-    bits = [name for name in table.names if all(_bit(values.get(name)) is not None for _, values in table.rows)]
-    if len(bits) > 1:
-        raise InputError(
-            f"{table.header} has no column 'label', and columns of only 0 and 1: give --label_columns={','.join(bits)} "
-            "if each stands for a label, or name the column of labels with --label_column"
-        )
 
 
 def _bit(value: Any) -> int | None:
@@ -322,7 +304,13 @@ class MultiLabel(TextTask):
     guide = predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", INPUTS)
 
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
-        return read_label_sets(path, columns, labelled)
+        rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
+        if labelled:
+            rows.understood += f", {counted(len(set_names(rows)), 'label')}"
+            rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
+            if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
+                rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
+        return rows
 
     def examples(self, rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
         labels = set_names(rows) if plan.labels is None else plan.labels

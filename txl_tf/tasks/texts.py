@@ -60,16 +60,13 @@ def text_in(values: dict[str, Any], column: str, where: str, needed: bool = Fals
     return str(value)
 
 
-def one_label(table: Table, columns: Columns, labelled: bool) -> LabelReader:
-    """The reader of the one label of a row, true and false by these names; "" if there is none, and none is needed."""
+def one_label(table: Table, columns: Columns) -> LabelReader:
+    """The reader of the one label of a row, true and false by these names."""
     names, column = columns.named_labels, columns.label_column
 
     def read(values: dict[str, Any], where: str) -> str:
         value = values.get(column)
-        if labelled:
-            refuse_bad_cell(value, where)
-        else:
-            return str(value).strip() if isinstance(value, (str, int, float)) else ""
+        refuse_bad_cell(value, where)
         if isinstance(value, list) and len(value) == 1:
             (value,) = value
             values = values | {column: value}
@@ -196,11 +193,11 @@ def read_table(
     path: str | Table,
     columns: Columns,
     labelled: bool = True,
-    label_reader: Callable[[Table, Columns, bool], LabelReader] = one_label,
+    label_reader: Callable[[Table, Columns], LabelReader] = one_label,
 ) -> Rows[Row]:
     """The rows of a file that `read_rows` can read, or of a Table; those without any content are skipped and counted.
 
-    `labelled`: whether every row must have a label; if not, a missing label is "". `label_reader` reads it, made for
+    `labelled`: whether every row must have a label; if not, labels are not read. `label_reader` makes their reader for
     the whole table; by default a label is one class or number.
 
     Raises:
@@ -209,7 +206,7 @@ def read_table(
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled)
-    read_label = label_reader(table, columns, labelled)
+    read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
     rows, without_text = Rows[Row](), []
     for line, values in table.rows:
@@ -224,7 +221,8 @@ def read_table(
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
-            second, label = text_in(values, columns.text_b_column, where), read_label(values, where)
+            second = text_in(values, columns.text_b_column, where)
+            label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
     faults.raise_any(len(rows) + len(without_text))
     if not rows:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -119,9 +118,7 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays)
 
 
-def task_result(
-    task: FineTuning, results: TaskResults, dev: Mapping[str, float] = MappingProxyType({})
-) -> dict[str, Any]:
+def task_result(task: FineTuning, results: TaskResults, dev: Mapping[str, float]) -> dict[str, Any]:
     """The numbers that report an evaluation; dev: see `TaskResults.measure`. The error is 1 - the main metric."""
     metrics = results.measure(dev)
     return {
@@ -154,15 +151,13 @@ def what_to_try(config: Config) -> str:
 
 
 class Predicted(typing.NamedTuple):
-    """Predictions for n inputs.
+    """Predictions for n inputs, for each a dict: see the module.
 
-    predictions: for each a dict, see the module.
     metrics: as `task_result` has them, if the inputs have labels; otherwise {}.
     outputs: by name, arrays [n, ..], from which the predictions are made.
     doubt: a warning, with what to try, if the predictions are all alike, or with labels no better than the most
         frequent class; otherwise None.
-    rows: the inputs as they were read.
-    columns: how their table was read.
+    rows, columns: the inputs as they were read, and how.
     """
 
     predictions: list[dict[str, Any]]
@@ -179,7 +174,7 @@ ENOUGH = 10
 
 
 class Predictor:
-    """Predicts with a fine-tuned model. Batches are sorted by length, so that little padding is computed.
+    """Predicts with a fine-tuned model; InputError if it is another one. Batches are sorted by length.
 
     Args:
         trained: made in the strategy's scope.
@@ -190,9 +185,6 @@ class Predictor:
     Attributes:
         dev: its metrics on dev; {} if they are not known.
         task: the FineTuning.
-
-    Raises:
-        InputError: the model's task is not one for fine-tuning.
     """
 
     def __init__(
@@ -281,7 +273,7 @@ class Predictor:
         rows: Any = None,
         **options: Any,
     ) -> Predicted:
-        """Predicts for the inputs in a file, or a Table, in its order.
+        """Predicts for the inputs in a file, or a Table, in its order; InputError if it is faulty.
 
         Args:
             path: a file in the form that the task is trained on; local or gs://. Or a Table.
@@ -290,9 +282,6 @@ class Predictor:
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             rows: what the file holds, if it was read before; then the other arguments say how.
             options: threshold, unsure_below and progress, as for `predict`.
-
-        Raises:
-            InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
         read_by = table_columns(self.trained.model_dir, columns, labelled)
         if rows is None:

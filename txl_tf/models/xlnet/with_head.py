@@ -173,14 +173,7 @@ class XLNetWithLogits(XLNetWithHead):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class XLNetWithTags(XLNetWithHead):
-    """XLNet with C outputs for every token.
-
-    Examples:
-        >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
-        >>> model = XLNetWithTags(XLNetTagsConfig(**sizes, n_class=9))
-        >>> model(tf.constant([[17, 18, 4, 3]])).shape
-        TensorShape([1, 4, 9])
-    """
+    """XLNet with C outputs for every token, [B, L, C]."""
 
     settings = XLNetTagsConfig
 

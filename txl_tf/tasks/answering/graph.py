@@ -100,13 +100,10 @@ def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dic
 def best_answers(
     windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int
 ) -> dict[str, tf.Tensor]:
-    """The likeliest answer of each question, whether or not it has one, from the model's results for its windows.
+    """The likeliest answer of each question, whether or not it has one, from the results for its windows; as `decode`.
 
-    As `questions.decode`; `contexts` are strings [B], `max_answer_len` is in tokens.
-
-    Returns:
-        [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in
-        characters, -1 if there is none; probability, of its start and its end in its window; no_answer_probability.
+    [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in characters, -1
+    if there is none; probability, of its start and its end in its window; no_answer_probability.
     """
     starts = tf.cast(found.start, tf.int64)[:, :, None]
     ends = tf.cast(found.end, tf.int64)

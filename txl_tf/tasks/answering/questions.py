@@ -47,7 +47,6 @@ class QuestionWindows:
     Attributes:
         text, pieces: the paragraph and its tokens.
         query: the question's tokens, cut, int32 [m].
-        query_cut: whether it was cut.
         windows: cover all tokens.
         answer: the first and the last of the tokens that overlap the first of the right answers whose place is known;
             None: there is none.
@@ -166,9 +165,8 @@ def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary,
 
 
 class Candidate(typing.NamedTuple):
-    """A likely answer.
+    """A likely answer: the paragraph's characters begin to end.
 
-    text: the paragraph's characters begin to end.
     log_prob: of its start and its end in its window, in nats.
     probability: of this candidate among the question's candidates that are kept.
     """
@@ -184,9 +182,8 @@ class Candidate(typing.NamedTuple):
 class Answered:
     """A model's answer to a question.
 
-    Attributes:
-        null_score: the logit that there is no answer: the lowest of all windows.
-        candidates: the likely answers with different texts, best first; may be empty.
+    null_score: the logit that there is no answer: the lowest of all windows.
+    candidates: the likely answers with different texts, best first; may be empty.
     """
 
     id: str
@@ -217,7 +214,7 @@ def decode(
     one that has its most context in this window (see `owners`). The official code also refuses answers that
     end in the last column but one of the paragraph's part. That looks like a slip, and we do not repeat it.
 
-    `found` has by name arrays [W, ..]: the most likely answers in W windows; see `models.answer_heads.BestAnswers`.
+    `found` has by name arrays [W, ..]: the most likely answers in W windows; see `models.heads.BestAnswers`.
     """
     firsts = np.array([window.first for window in reading.windows])[:, None, None]
     sizes = np.array([window.size for window in reading.windows])[:, None, None]
@@ -280,11 +277,9 @@ _TARGETS = ("start", "end", "impossible", "learned")
 
 @dataclasses.dataclass(frozen=True)
 class QuestionExamples(ExampleSet):
-    """The windows of questions; see `examples` for the features.
+    """The windows of questions; see `examples` for the features, `decode` for max_answer_len and n_best.
 
-    Attributes:
-        readings: gives the questions with their windows, in the order of the examples.
-        max_answer_len, n_best: see `decode`.
+    `readings` gives the questions with their windows, in the order of the examples.
     """
 
     readings: Callable[[], Sequence[QuestionWindows]] = list

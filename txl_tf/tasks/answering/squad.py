@@ -88,10 +88,8 @@ class Squad(Rows[Paragraph]):
 def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool = True) -> Squad:
     """The questions of a file: of articles with paragraphs, of paragraphs with `qas`, or of rows with a question each.
 
-    An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
-    An id may be a number; a question without one gets its number in the file, from 1 on.
-
-    `columns` say how the file is read; `labelled`: whether each question must have an answer, or be marked as
+    An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`. A question
+    without an id gets its number in the file, from 1 on. `labelled`: whether each must have an answer, or be marked as
     impossible.
 
     Raises:
@@ -145,10 +143,7 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
 
 
 class _SquadParser:
-    """Reads the objects of a file. An object's place is, for example, "data[3].paragraphs[2]".
-
-    `places` has those of the questions, by their ids.
-    """
+    """Reads objects of a file, whose places are such as "data[3].paragraphs[2]"; `places`: of questions, by ids."""
 
     def __init__(self, path: str, labelled: bool, faults: Faults):
         self._path, self._labelled, self._faults = path, labelled, faults
@@ -293,11 +288,9 @@ def answer_scores(
     `null_scores` are the logits that there is no answer, [n]. If some questions have no answer, as in SQuAD 2.0, an
     answer counts as "" if this is above 0.
 
-    Returns:
-        "exact", "f1" and "total", n. If some questions have no answer, the same with the prefixes "has_ans_" and
-        "no_ans_", as far as there are such questions. "best_exact" and "best_f1", the highest possible with any
-        threshold in place of 0, and, if some questions have no answer, these thresholds, "best_exact_threshold" and
-        "best_f1_threshold".
+    They are "exact", "f1" and "total", n. If some questions have no answer, the same with the prefixes "has_ans_" and
+    "no_ans_", as far as there are such questions. "best_exact" and "best_f1" are the highest possible with any
+    threshold in place of 0; "best_exact_threshold" and "best_f1_threshold" are these, if some questions have no answer.
     """
     has_answer = np.array([bool(question.answers) for question in questions])
     pairs = [(answer, right_answers(one)) for one, answer in zip(questions, answers, strict=True)]
