@@ -306,8 +306,7 @@ def _part(
 def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:
     """Trains as many runs as there are folds, each evaluated on the part that it does not learn from; see `summary`.
 
-    `make` gives the Finetuner whose part with this number is held out. Each run has the same seed, and a sub-directory
-    of model_dir, "fold-1" and so on.
+    `make` gives the Finetuner with the part of a number held out. Each run has a sub-directory, "fold-1" and so on.
     """
     last, results = make(folds - 1), []  # the smallest part: with fewer texts than folds it is empty, and refused
     for i in range(folds):
@@ -330,10 +329,8 @@ def _say_spread(config: Config, line: Mapping[str, Any], what: str) -> None:
 def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A report on dev: of one run its metrics; of several their means and standard deviations; and the baselines."""
     line: dict[str, Any] = {"task": config.task, "split": "dev", "examples": results[0]["examples"]}
-    beside = {
-        name: statistics.fmean(run["baselines"][name] for run in results) for name in results[0].get("baselines", {})
-    }
-    names = ("loss", *results[0]["metrics"])
+    known, names = results[0].get("baselines", {}), ("loss", *results[0]["metrics"])
+    beside = {name: statistics.fmean(run["baselines"][name] for run in results) for name in known}
     runs = [
         {name: run[name] for name in ("fold", "seed") if name in run}
         | {"step": run["step"], "loss": run["loss"], **run["metrics"], "collapsed": run["collapsed"]}

@@ -38,11 +38,7 @@ def by_class(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> lis
 def error_files(
     panels: Sequence[Panel], source: Callable[[int], dict[str, Any]] = lambda _: {}, separator: str = "|"
 ) -> dict[str, str]:
-    """The content of each file by its name, from the panels of an evaluation.
-
-    `source` gives what is known of the text of a wrong prediction by its number, as `FineTuning.source`; `separator` is
-    that of labels in a cell.
-    """
+    """The content of each file by its name; `source` as `FineTuning.source`, `separator` of labels in a cell."""
     files = {}
     for panel in panels:
         if isinstance(panel, Confusion):

@@ -244,7 +244,7 @@ class AnswerSpan(Layer):
         self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, rate: float = 0.0, seed: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The logits of a start, [B, T], and the logit that there is no answer, [B]."""
-        starts = self._masked(self.start(hidden)[..., 0], allowed)
+        starts = _masked(tf.cast(self.start(hidden)[..., 0], self.variable_dtype), allowed)
         expected = tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(starts), hidden.dtype), hidden)
         cls = tf.gather(hidden, cls_index, batch_dims=1)
         inner = dropout(self.impossible_inner(tf.concat([expected, cls], axis=-1)), rate, seed)
@@ -258,11 +258,11 @@ class AnswerSpan(Layer):
         begin = tf.einsum("bsD,De->bse", tf.gather(hidden, start, batch_dims=1), kernel[d_model:])
         inner = own[:, None] + begin[:, :, None] + tf.cast(self.end_inner.bias, hidden.dtype)
         logits = self.end_outer(self.end_norm(self.end_inner.activation(inner)))[..., 0]
-        return self._masked(logits, allowed[:, None])
+        return _masked(tf.cast(logits, self.variable_dtype), allowed[:, None])
 
-    def _masked(self, logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
-        logits = tf.cast(logits, self.variable_dtype)
-        return tf.where(allowed, logits, tf.constant(IMPOSSIBLE, logits.dtype))
+
+def _masked(logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+    return tf.where(allowed, logits, tf.constant(IMPOSSIBLE, logits.dtype))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -292,8 +292,7 @@ class PlainSpan(Layer):
         training: bool = False,
     ) -> AnswerLogits:
         """All logits; arguments as for `AnswerSpan.call`, of which only the first two matter here."""
-        logits = tf.cast(self.positions(hidden), self.variable_dtype)
-        logits = tf.where(allowed[..., None], logits, tf.constant(IMPOSSIBLE, logits.dtype))
+        logits = _masked(tf.cast(self.positions(hidden), self.variable_dtype), allowed[..., None])
         return AnswerLogits(logits[..., 0], logits[..., 1], None)
 
     def best(
@@ -310,7 +309,7 @@ class PlainSpan(Layer):
         is_cls = tf.one_hot(cls_index, t_len, on_value=True, off_value=False)
         column = tf.range(t_len)
         together = (column[:, None] <= column) & tf.equal(is_cls[:, :, None], is_cls[:, None])
-        pairs = tf.where(together, ends[:, None], tf.constant(IMPOSSIBLE, ends.dtype))
+        pairs = _masked(ends[:, None], together)
         _, start = tf.math.top_k(starts + tf.reduce_max(pairs, axis=2), min(n_starts, t_len))
         end_log_prob, end = tf.math.top_k(tf.gather(pairs, start, batch_dims=1), min(n_ends, t_len))
         none = sum(tf.gather(part, cls_index, batch_dims=1) for part in (starts, ends))

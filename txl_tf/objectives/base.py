@@ -24,11 +24,10 @@ State = Any
 
 
 class Loss(typing.NamedTuple):
-    """The result of an objective for a batch.
+    """The result of an objective for a batch, with the state after it.
 
     total: scalar, the sum of the targets' losses, in nats; it is differentiated.
     weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
-    state: the state after the batch.
     penalties: scalars, one for each of the objective's `penalties`: sums as `total`. The step differentiates them, too,
         but the loss does not include them.
     """
@@ -59,11 +58,10 @@ class Objective(Protocol):
 
 
 class ScoredBatch(typing.NamedTuple):
-    """The result of a scorer for a batch.
+    """The result of a scorer for a batch, with the state after it.
 
     targets: int32 [b, n]; -1: no target.
     nll: [b, n], the targets' negative log-likelihoods in nats.
-    state: the state after the batch.
     bins: int32 [b, n] for each of the scorer's `breakdowns`, in their order: each target's bin.
     """
 

@@ -103,8 +103,7 @@ class CausalLM(Objective):
 def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:
     """How many segments evaluation reads at once: as many as make up a block of attention's queries.
 
-    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster. For
-    `sliding_window` see CausalScorer.
+    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster.
     """
     if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
@@ -211,10 +210,7 @@ class SlidingWindow:
     def __call__(
         self, tokens: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Reads a segment, int32 [B, T] with T static, after a state: hidden [B, T, D], and the new state.
-
-        Each hidden state is computed from the W newest tokens up to its own.
-        """
+        """Reads a segment, int32 [B, T] with T static, after a state: hidden [B, T, D], and the new state."""
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
 

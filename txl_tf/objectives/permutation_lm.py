@@ -52,10 +52,7 @@ class PermutationLM(Objective):
         return self.model.initial_mems(lanes)
 
     def scores(self, batch: PermutationBatch, state: Mems, **options: Any) -> ScoredBatch:
-        """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1.
-
-        options: seed and training as for `XLNet.call`.
-        """
+        """The targets of a segment and their NLL; a lane with fewer than P ends in -1; options: of `XLNet.call`."""
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
         positions = target_positions(is_target, self.config.num_predict)

@@ -180,10 +180,7 @@ class FineTuning(Task):
         return {}
 
     def worth(self, result: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Numbers to stand beside a result on dev, and a sentence about it; ({}, ""): there is nothing to add.
-
-        `result` has the metrics, `examples`, their number, and the baselines if they are known.
-        """
+        """Numbers to stand beside a result on dev, its metrics and baselines, and a sentence; ({}, ""): nothing."""
         return {}, ""
 
     def training_data(self, corpus: Any, config: Any) -> TrainingData:
@@ -193,10 +190,7 @@ class FineTuning(Task):
 
     @abc.abstractmethod
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Any:
-        """The rows of a file or Table; their `understood` says what it was taken for.
-
-        `labelled`: whether every row must have a label; `tags`: those that a model knows.
-        """
+        """The rows of a file or Table; `labelled`: whether all must have a label; `tags`: those that a model knows."""
 
     @abc.abstractmethod
     def rows(self, values: Sequence[Any], columns: Columns) -> Any:

@@ -74,10 +74,7 @@ class ClassResults(TaskResults):
         return {measure.__name__: measure(self.label, predicted) for measure in measures}
 
     def collapse(self, dev: Dev) -> str | None:
-        """Reports that all predictions are one class or, with labels, that they are no better than that.
-
-        If all labels are one class, it says nothing.
-        """
+        """Reports that all predictions are one class or no better than that, unless all labels are one class."""
         label, (predicted, _) = self.label, self.chosen()
         if label is not None and np.ptp(label) == 0:
             return None

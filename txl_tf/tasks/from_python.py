@@ -80,14 +80,8 @@ class Function:
 
 def functions(text: str) -> Iterator[Function]:
     """The documented functions in the source of a Python file, in order; none if it is not valid Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes in strings
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
     lines = text.split("\n")
-    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = [node for node in ast.walk(_parsed(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for node in sorted(defined, key=lambda node: node.lineno):
         docstring = ast.get_docstring(node)
         if not docstring or len(node.body) < 2:
@@ -178,12 +172,8 @@ def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 
 def code_lines(text: str) -> Iterator[str]:
     """The statements of a Python file that are one line of some words, without comments; none if it cannot be read."""
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (SyntaxError, tokenize.TokenError):
-        return
     first = None
-    for token in tokens:
+    for token in _tokens(text):
         if token.type not in _LAYOUT:
             first = first or token
             if token.type == tokenize.NEWLINE:
@@ -240,6 +230,23 @@ def _chunks(file: list[Function]) -> Iterator[tuple[int, int]]:
         yield start, len(file)
 
 
+def _parsed(text: str) -> ast.Module:
+    """The syntax of a Python file; without content if it is not valid Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    try:
+        return list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (SyntaxError, tokenize.TokenError):
+        return []
+
+
 def _draw(name: str) -> int:
     """A number that follows from a name alone, the same on every machine."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
@@ -253,17 +260,9 @@ _LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 
 def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """The words and tags of each line with an entity in the source of a Python file; none if it is not valid Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes in strings
-            kinds = _kinds(ast.parse(text), text.split("\n"))
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        return
-    words: list[str] = []
-    tags: list[str] = []
-    before = ""
-    for token in tokens:
+    kinds = _kinds(_parsed(text), text.split("\n"))
+    words, tags, before = list[str](), list[str](), ""
+    for token in _tokens(text) if kinds else ():
         if token.type == tokenize.NEWLINE:
             if len(words) <= _WORDS and set(tags) != {"O"}:
                 yield words, tags

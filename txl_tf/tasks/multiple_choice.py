@@ -67,11 +67,10 @@ def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
 
 def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
     for question in found:
-        if len(question.options) != len(found[0].options):
-            raise InputError(
-                f"{question.where} has {counted(len(question.options), 'option')}, but {found[0].where} has "
-                f"{len(found[0].options)}: all questions must have the same number"
-            )
+        count, first = len(question.options), len(found[0].options)
+        if count != first:
+            other = f"{found[0].where} has {first}: all questions must have the same number"
+            raise InputError(f"{question.where} has {counted(count, 'option')}, but {other}")
     return found
 
 
@@ -159,13 +158,8 @@ class MultipleChoice(SequenceTask):
         '[{"article": "It rains.", "question": "It is _ .", "options": ["wet", "dry"]}]',
     )
 
-    def read(
-        self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()
-    ) -> Rows[RaceQuestion]:
-        """Questions of RACE's folders or of rows, each with one or with all questions of an article.
-
-        InputError if columns are named, something is missing, or the numbers of options differ.
-        """
+    def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Any = ()) -> Rows[RaceQuestion]:
+        """Of RACE's folders, or of rows with one or with all questions of an article."""
         columns.refuse_names("multiple choice reads article, question, options and answer")
         faults, found = Faults(path if isinstance(path, str) else path.name), Rows[RaceQuestion]()
         table = read_rows(path, columns, faults, labelled)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,13 +36,10 @@ class XLNetRegressionConfig(XLNetScoreConfig):
 
 def scores(rows: Sequence[Row]) -> np.ndarray:
     """The labels as numbers, float32 [n]; InputError if one is not a finite number."""
-    found = np.zeros(len(rows), np.float32)
-    faults = Faults(file_of(rows))
+    found, faults = np.full(len(rows), np.nan, np.float32), Faults(file_of(rows))
     for i, row in enumerate(rows):
-        try:
+        with contextlib.suppress(ValueError):
             found[i] = float(row.label)
-        except ValueError:
-            found[i] = math.nan
         if not np.isfinite(found[i]):
             faults.add(f"{row.where} has the label {row.label!r}, which is not a finite number")
     faults.raise_any()
@@ -79,7 +76,6 @@ class ScoreResults(TaskResults):
         return [self.worst(label != score, shown)]
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
-        """score."""
         return [{"score": score} for score in self.outputs["score"].tolist()]
 
 

@@ -18,8 +18,6 @@ from txl_tf.data.lanes import host_lanes
 from txl_tf.hashing import numbered_seeds, random_bits
 from txl_tf.settings.run import Config
 
-Batch = dict[str, tf.Tensor]
-
 
 class TrainingExamples:
     """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
@@ -105,7 +103,7 @@ class _BatchReader:
         shape = [replicas, len(lanes) // replicas]
         columns = slice(self.t_len - length, None) if self._padded == "left" else slice(length)
 
-        def take(rows: tf.Tensor) -> Batch:
+        def take(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             found = tf.maximum(rows, 0)
             batch = {"weight": tf.where(rows >= 0, tf.gather(self._weights, found), 0)}
             for name, tensor in self._tensors.items():

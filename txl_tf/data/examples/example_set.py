@@ -40,11 +40,11 @@ class ExampleSet:
     Attributes:
         features: by name, arrays [n, ..]. "padding", bool, is true where there is no token.
         origin: their source and how they were made, as JSON: equal for equal examples.
-        labels: the names of the classes, in the order of their numbers; () where there are no classes.
+        labels: the names of the classes, in the order of their numbers; () where there are none.
         meta: a JSON value for each example, kept beside; () if there is none.
         timed: the features whose last axis is time, [n, .., T].
         padded: the side of an example on which padding is: "left" or "right".
-        remarks: notes about the examples for the user, as sentences.
+        remarks: for the user, as sentences.
         weights: how much each counts in training, [n]; None: all count 1, or, if there is a feature "learned", those
             that it names.
     """
@@ -110,7 +110,7 @@ class ExamplePlan:
         labels: the names of the classes; None: those that occur in the rows.
         file: for encoded examples, .npz; None: they stay in memory.
         labelled: whether the examples have labels; if not, those of the rows are ignored.
-        scheme: of tags, see `tagging.schemes`.
+        scheme: of tags.
     """
 
     config: Any

@@ -32,10 +32,8 @@ def lay_out(
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Strings [n] -> ids, int32 RaggedTensor [n, None].
-
-    As in the official code, any white space between words becomes one space, unless the vocabulary keeps it.
-    """
+    """Strings [n] -> ids, int32 RaggedTensor [n, None]."""
+    # As in the official code, any white space between words becomes one space.
     texts = remove_space(texts) if vocabulary.ignores_space else texts
     return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
 
@@ -77,10 +75,7 @@ def cut(texts: tf.RaggedTensor, lengths: tf.Tensor, most: int) -> tf.RaggedTenso
 def join(
     vocabulary: Vocabulary, first: tf.RaggedTensor, second: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """A SEP CLS where the second text is empty, otherwise A SEP B SEP CLS: ids and segments.
-
-    Ids, also those of the texts, and segments are int32 RaggedTensors [n, None].
-    """
+    """A SEP CLS where B is empty, otherwise A SEP B SEP CLS: ids and segments, int32 RaggedTensors [n, None]."""
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     lengths = [tf.cast(side.row_lengths(), tf.int32) for side in (first, second)]
     one, paired = tf.ones_like(lengths[0]), tf.cast(lengths[1] > 0, tf.int32)

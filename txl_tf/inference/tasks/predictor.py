@@ -53,10 +53,9 @@ FEW_UPDATES = 100
 
 
 class TaskReader:
-    """Runs a model over any sets of examples, sorted by length. The model's weights may change between calls.
+    """Runs a model, made in the strategy's scope, over any sets of examples; its weights may change between calls.
 
-    The config is of a task for which models are fine-tuned, and the model was made in the strategy's scope. InputError
-    if the batch cannot be divided among the replicas.
+    InputError if the batch cannot be divided among the replicas.
     """
 
     def __init__(self, config: Any, model: keras.Model, strategy: tf.distribute.Strategy):
@@ -86,9 +85,8 @@ class TaskReader:
         return EvaluationExamples(examples, min(self._batch_size, needed), self._lengths)
 
     def outputs(self, data: EvaluationExamples, progress: Progress | None = None) -> dict[str, np.ndarray]:
-        """The task's `outputs` for all examples, by name, arrays [n, ..] in the order of the ExampleSet.
+        """The task's `outputs` for all examples, by name, [n, ..] in their order; shorter ones get zeros in front.
 
-        Those of shorter batches, with fewer columns, have zeros in front.
         `data` is from `arranged`; `progress`, called before each batch with (batches done, all batches), may raise.
         """
         parts: dict[str, list[np.ndarray]] = {}
@@ -211,10 +209,7 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ) -> Predictor:
-        """The model of a directory that fine-tuning or an import wrote; arguments as for `load_trained` and the class.
-
-        InputError if there is no fine-tuned model.
-        """
+        """The fine-tuned model of a directory, or InputError; arguments as for `load_trained` and the class."""
         config = model_dirs.read_config(model_dir)
         if config is not None and config.task not in families.tuned_configs():
             raise InputError(

@@ -124,15 +124,12 @@ def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> tuple[int, int
 def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary, t_len: int) -> dict[str, np.ndarray]:
     """The windows of readings as features of examples, in order.
 
-    Returns:
-        tokens: int32 [n, T]; padding has token 0.
-        segments: int8 [n, T].
-        padding: bool [n, T], true where there is no token.
-        allowed: bool [n, T], where an answer may start and end: in P, and at CLS for no answer.
-        cls_index: int32 [n], the column of CLS.
-        start, end: int32 [n], the answer's first and last column; CLS unless the whole answer is in the window.
-        impossible: bool [n], whether the window does not have the whole answer.
-        learned: bool [n], false if the question has an answer whose place is not known.
+    tokens, int32 [n, T], with 0 as padding, segments, int8, and padding, bool, true where there is no token.
+    allowed: bool [n, T], where an answer may start and end: in P, and at CLS for no answer.
+    cls_index: int32 [n], the column of CLS.
+    start, end: int32 [n], the answer's first and last column; CLS unless the whole answer is in the window.
+    impossible: bool [n], whether the window does not have the whole answer.
+    learned: bool [n], false if the question has an answer whose place is not known.
     """
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     placed = [(reading, window) for reading in readings for window in reading.windows]

@@ -81,10 +81,7 @@ class XLNetTaggingConfig(XLNetHeadRunConfig):
 
 
 class TagResults(TaskResults):
-    """The results of tagging: a tag for each word. Its metrics are those of seqeval.
-
-    tags, log_probs: of each text's words, [W].
-    """
+    """The results of tagging: `tags` and `log_probs` of each text's words, [W]. Its metrics are those of seqeval."""
 
     examples: TaggedExamples
 
@@ -141,16 +138,9 @@ class TagResults(TaskResults):
                 begin, stop = row.places[entity.first][0], row.places[entity.end - 1][1]
                 place = {"begin": begin, "end": stop, "probability": self._sure(number, entity)}
                 entities.append({"label": entity.kind, "text": row.text[begin:stop]} | place)
-            predictions.append(
-                {
-                    "text": row.text,
-                    "tokens": row.words,
-                    "tags": [self.examples.labels[tag] for tag in tags],
-                    "probabilities": np.exp(log_probs).tolist(),
-                    "places": [list(place) for place in row.places],
-                    "entities": entities,
-                }
-            )
+            own = {"tags": [self.examples.labels[tag] for tag in tags], "probabilities": np.exp(log_probs).tolist()}
+            own |= {"places": [list(place) for place in row.places], "entities": entities}
+            predictions.append({"text": row.text, "tokens": row.words} | own)
         return predictions
 
 
@@ -213,9 +203,7 @@ class Tagging(SequenceTask):
         beside = [f"{words} {result[name]:.1%}" for name, words in others.items() if name in result]
         return {}, ", ".join([f"F1 {result['f1']:.1%}", *beside])
 
-    def read(
-        self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()
-    ) -> list[TaggedText]:
+    def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Any = ()) -> list[TaggedText]:
         return read_tagged(path, columns, labelled, tags)
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[TaggedText]:

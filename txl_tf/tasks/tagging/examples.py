@@ -34,10 +34,7 @@ def only(tag: int, tags: int) -> np.ndarray:
 
 
 def legal_tags(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
-    """The tags of all words, int32 [W], and their log-probabilities [W]; see `likeliest_legal`.
-
-    log_probs: [W, C], of the words of texts that have `lengths` words, int [B].
-    """
+    """The tags, int32 [W], of words [W, C] of texts with `lengths` words, and their log-probabilities [W]."""
     padded = tf.RaggedTensor.from_row_lengths(log_probs, lengths).to_tensor()
     tag = tf.boolean_mask(likeliest_legal(padded, lengths, allowed), tf.sequence_mask(lengths, tf.shape(padded)[1]))
     return tag, tf.gather(log_probs, tag, batch_dims=1)

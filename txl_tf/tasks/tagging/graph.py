@@ -49,10 +49,7 @@ def word_places(texts: tf.Tensor, runs: bool = False) -> WordsTensor:
 
 
 def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> tuple[tf.RaggedTensor, ...]:
-    """Texts in parts of at most `size` pieces with their marks; one without pieces has one part.
-
-    Ids and segments, int32 RaggedTensors [P, None].
-    """
+    """Texts in parts, at least one each, of at most `size` pieces, and marks: ids and segments, int32 [P, None]."""
     count = ids.row_lengths()
     needed = tf.maximum(-(-count // size), 1)
     first = tf.ragged.range(needed).flat_values * size

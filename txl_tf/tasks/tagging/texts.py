@@ -90,10 +90,7 @@ def may_have_texts(columns: Columns, names: Sequence[str]) -> bool:
 
 
 def untagged(value: Any, where: str, runs: bool) -> TaggedText:
-    """A text, or a list of words, without tags; InputError if it is something else, or has no words.
-
-    `runs`: see `words.word_places`.
-    """
+    """A text, or a list of words, without tags, or InputError; `runs` as for `words.word_places`."""
     if isinstance(value, (list, tuple)):
         return _joined(value, (), where)
     if not isinstance(value, str) or not value.strip():
@@ -200,7 +197,7 @@ class _Reader:
         text, spans = spans_in(values, self._columns)
         self.about = ["texts with spans"] if self._labelled else []
         if not self._labelled:
-            return untagged(text, where, not self._labelled and self._columns.scheme == schemes.OLDER)
+            return untagged(text, where, self._columns.scheme == schemes.OLDER)
         if text is None or spans is None:
             raise InputError(
                 f"{where} has no words with tags: give lists such as tokens and tags, or a text with spans in label, "
@@ -219,16 +216,14 @@ class _Reader:
         if not _is_list(tags):
             raise InputError(f"{where} has no list of tags: name its column with --label_column")
         if len(words) != len(tags):
-            raise InputError(
-                f"{where} has {counted(len(words), 'token')} and {counted(len(tags), 'tag')}: correct the line"
-            )
+            counts = f"{counted(len(words), 'token')} and {counted(len(tags), 'tag')}"
+            raise InputError(f"{where} has {counts}: correct the line")
         lines = values.get(LINE) if self._table.form == FORM or self.sentences is not None else None
         if self._columns.label_names or not all(isinstance(tag, str) for tag in tags):
             names, numbers = self._columns.named_labels, [tag for tag in tags if isinstance(tag, (int, float))]
             if numbers and not names:
-                raise InputError(
-                    f"{where} has the number {numbers[0]} as tag: give --label_names=O,B-PER,.. in their order"
-                )
+                remedy = "give --label_names=O,B-PER,.. in their order"
+                raise InputError(f"{where} has the number {numbers[0]} as tag: {remedy}")
             tags = [name_of(tag, names, where) for tag in tags] if names else tags
         tags = [tag.strip(" ") if isinstance(tag, str) else tag for tag in tags]
         return self._noted(_joined(words, tags, where), lines)
@@ -281,8 +276,7 @@ class _Reader:
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
         document = first_near_name(DOCUMENTS, self._table.names)
-        seen: set[str] = set()
-        inside = None
+        seen, inside = set[str](), None
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
         text: dict[str, list[Any]] = collections.defaultdict(list)
         before, last = None, 0

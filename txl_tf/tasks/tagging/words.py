@@ -30,10 +30,7 @@ _SIGNS = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA")
 
 @functools.cache
 def character_kinds(runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The codes at which the kind of characters changes, and the kind from each of them on, int32 [k].
-
-    With `runs` Han and Kana are like other letters.
-    """
+    """The codes at which the kind of characters changes, and the kinds, int32 [k]; `runs`: Han and Kana are letters."""
     kinds = np.full([sys.maxunicode + 1], OTHER, np.int32)
     for code in range(sys.maxunicode + 1):
         character = chr(code)
@@ -95,8 +92,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 def tags_of(spans: Sequence[Any], text: str, places: Sequence[tuple[int, int]], where: str) -> tuple[list[str], int]:
     """The tags in IOB2 of the words of a text at these places, and the number of spans that cut a word.
 
-    Such a span gets the whole word. InputError if spans overlap, leave the text, hold no word, or say to hold another
-    text.
+    Such a span gets the whole word. InputError if spans overlap, leave or contradict the text, or hold no word.
     """
     tags, cut, before = ["O"] * len(places), 0, -1
     for begin, end, kind in sorted({_span(span, text, where) for span in spans}):
