@@ -23,25 +23,10 @@ from txl_tf.errors import InputError
 from txl_tf.metrics import labelling
 from txl_tf.metrics.task_results import ByLabel, Dev, Panel, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
-from txl_tf.tasks.base import Served, Signatures, predicting
+from txl_tf.tasks import texts
+from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import (
-    INPUTS,
-    MISSING,
-    LabelReader,
-    Row,
-    TextTask,
-    class_numbers,
-    file_of,
-    missing_value,
-    name_of,
-    read_table,
-    refuse_bad_cell,
-    served_texts,
-    table_examples,
-    text_specs,
-    twins,
-)
+from txl_tf.tasks.texts import INPUTS, LabelReader, Row, TextTask, read_table, refuse_bad_cell, table_examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -83,7 +68,7 @@ def _of_one_column(table: Table, columns: Columns) -> LabelReader:
         if names and in_bits:
             found = [name for name, number in zip(names, found, strict=False) if _bit(number)]
         elif names:
-            found = [name_of(number, names, where) for number in found]
+            found = [texts.name_of(number, names, where) for number in found]
         elif not all(isinstance(label, str) for label in found):
             raise InputError(
                 f"{shown}: give its labels as a list of texts, or with --label_names=FIRST,SECOND,.. the names of 0, "
@@ -170,8 +155,8 @@ def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
 def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
     """Labels as a row keeps them; InputError if a table as output could not be read again."""
     found = sorted({label.strip() for label in labels} - {""})
-    if missing := [label for label in found if label.lower() in MISSING]:
-        raise missing_value(missing[0], where)
+    for label in found:
+        texts.refuse_missing(label, where)
     if holding := [label for label in found if columns.between_labels in label]:
         raise InputError(
             f"{where} has the label {holding[0]!r}, which holds what separates labels in a cell: give another "
@@ -226,7 +211,7 @@ def label_matrix(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
     owned = [(i, label) for i, row in enumerate(rows) for label in json.loads(row.label)]
     single = [Row(rows[i].text, "", label, rows[i].where) for i, label in owned]
     found = np.zeros([len(rows), len(labels)], np.uint8)
-    found[[i for i, _ in owned], class_numbers(single, labels)] = 1
+    found[[i for i, _ in owned], texts.class_numbers(single, labels)] = 1
     return found
 
 
@@ -307,7 +292,7 @@ class MultiLabel(TextTask):
         rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
         if labelled:
             rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-            rows.remarks += (*twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
+            rows.remarks += (*texts.twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
             if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
                 rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
         return rows
@@ -315,7 +300,7 @@ class MultiLabel(TextTask):
     def examples(self, rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
         labels = set_names(rows) if plan.labels is None else plan.labels
         if not labels:
-            raise InputError(f"{file_of(rows)} has no labels: there is nothing to learn")
+            raise InputError(f"{texts.file_of(rows)} has no labels: there is nothing to learn")
         if not plan.labelled:
             return table_examples(rows, plan, None, labels)
         found = label_matrix(rows, labels)
@@ -346,16 +331,8 @@ class MultiLabel(TextTask):
     def signature_result(self, outputs: dict[str, Any], item: Row) -> dict[str, Any]:
         return {"labels": [name for name, given in zip(outputs["classes"], outputs["given"], strict=True) if given]}
 
-    def signatures(self, served: Served) -> Signatures:
-        """`label`: the labels that fit each text or pair; see README."""
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
         import tensorflow as tf
 
-        def label(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-            probabilities = served_texts(served, texts, second)["probabilities"]
-            return {
-                "probabilities": probabilities,
-                "given": probabilities >= label_threshold(served.dev),
-                "classes": tf.broadcast_to(tf.constant(served.labels), tf.shape(probabilities)),
-            }
-
-        return {label: text_specs()}
+        classes = tf.broadcast_to(tf.constant(served.labels), tf.shape(found["probabilities"]))
+        return found | {"given": found["probabilities"] >= label_threshold(served.dev), "classes": classes}

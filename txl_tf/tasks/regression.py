@@ -14,9 +14,9 @@ from txl_tf.data.tables.table import Rows, Table
 from txl_tf.errors import Faults
 from txl_tf.metrics import labelling
 from txl_tf.metrics.task_results import Dev, Panel, TaskResults, texts_of
-from txl_tf.tasks.base import Served, Signatures, predicting
+from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.settings import TextsConfig, XLNetScoreConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, table_examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -112,10 +112,5 @@ class Regression(TextTask):
     def signature_result(self, outputs: dict[str, Any], item: Row) -> dict[str, Any]:
         return {"score": outputs["scores"]}
 
-    def signatures(self, served: Served) -> Signatures:
-        """`regress`: the score of each text or pair; see README."""
-
-        def regress(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"scores": served_texts(served, texts, second)["score"]}
-
-        return {regress: text_specs()}
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
+        return {"scores": found["score"]}

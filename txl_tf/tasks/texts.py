@@ -6,6 +6,7 @@ faults of a file.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import decimal
@@ -23,7 +24,7 @@ from txl_tf.data.tables.workbooks import BadCell
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.base import SequenceTask, Served
+from txl_tf.tasks.base import SequenceTask, Served, Signatures
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -76,8 +77,7 @@ def one_label(table: Table, columns: Columns) -> LabelReader:
             raise InputError(
                 f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
             )
-        if str(value).strip().lower() in MISSING:
-            raise missing_value(str(value).strip(), where)
+        refuse_missing(str(value).strip(), where)
         label = text_in(values, column, where, True).strip()
         if not label:
             raise InputError(f"{where} has no label in column {column!r}: remove the row or correct it")
@@ -86,11 +86,11 @@ def one_label(table: Table, columns: Columns) -> LabelReader:
     return read
 
 
-def missing_value(label: str, where: str) -> InputError:
-    """The error for a label such as nan."""
-    return InputError(
-        f"{where} has the label {label!r}, which stands for a missing value: correct it or remove the row"
-    )
+def refuse_missing(label: str, where: str) -> None:
+    """Raises InputError for a label such as nan."""
+    if label.lower() in MISSING:
+        remedy = "correct it or remove the row"
+        raise InputError(f"{where} has the label {label!r}, which stands for a missing value: {remedy}")
 
 
 def name_of(number: Any, names: Sequence[str], where: str) -> str:
@@ -341,28 +341,29 @@ class TextTask(SequenceTask):
     def facts(self, served: Served) -> dict[str, Any]:
         return {"long": " " + served.filled("long_texts").rstrip() if served.config.max_segments > 1 else ""}
 
+    @abc.abstractmethod
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
+        """The outputs of the signature, from the `predictions` for its texts."""
+
+    def signatures(self, served: Served) -> Signatures:
+        """For texts [B] and the second text of each pair, "" where there is none; see README."""
+        import tensorflow as tf
+
+        from txl_tf.data.examples.layout import lay_out
+
+        data, spec = served.config.data, tf.TensorSpec([None], tf.string)
+
+        def predict(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+            texts = checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
+            laid_out = lay_out(served.vocabulary, texts, second, data.tgt_len, data.max_segments)
+            return self.served_results(served.outputs(*laid_out), served)
+
+        predict.__name__ = self.signature
+        return {predict: {"texts": spec, "second": spec}}
+
 
 INPUTS = '["A text.", ("The first of a pair.", "The second.")]'
 """Texts for `Predictor.predict`, in Python."""
-
-
-def text_specs() -> dict[str, tf.TensorSpec]:
-    """The arguments of a signature for texts and pairs of texts."""
-    import tensorflow as tf
-
-    texts = tf.TensorSpec([None], tf.string)
-    return {"texts": texts, "second": texts}
-
-
-def served_texts(served: Served, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The predictions for texts [B] and the second text of each pair, "" where there is none."""
-    import tensorflow as tf
-
-    from txl_tf.data.examples.layout import lay_out
-
-    texts = checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
-    data = served.config.data
-    return served.outputs(*lay_out(served.vocabulary, texts, second, data.tgt_len, data.max_segments))
 
 
 def checked(given: tf.Tensor, size: tf.Tensor, other: tf.Tensor, remedy: str) -> tf.Tensor:
