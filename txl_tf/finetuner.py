@@ -51,6 +51,18 @@ _FIRST_WEIGHTS = ("warm_start", "origin")
 """The settings that say where a run's first weights are from."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The arguments of Finetuner that are seldom given; it says what they are."""
+
+    untrained: bool = False
+    examples_dir: str | None = None
+    part: tuple[int, int] = (0, TENTHS)
+    part_seed: int = 1
+    weights: Sequence[float] | None = None
+    rows: Mapping[str, Any] | None = None
+
+
 class Finetuner:
     """A pretrained model and a task's examples; InputError if the model, a file or a setting cannot be used.
 
@@ -88,14 +100,10 @@ class Finetuner:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
         strategy: tf.distribute.Strategy | None = None,
-        untrained: bool = False,
-        examples_dir: str | None = None,
-        part: tuple[int, int] = (0, TENTHS),
-        part_seed: int = 1,
-        weights: Sequence[float] | None = None,
-        rows: Mapping[str, Any] | None = None,
+        **options: Any,
     ):
-        self.strategy, self._known, self._said = strategy or make_strategy(), rows or {}, list[str]()
+        self.strategy, self._said, more = strategy or make_strategy(), list[str](), Options(**options)
+        self._known = more.rows or {}
         self._init = usable(init, self.strategy)
         pretrained, tuned = _configs(init, self._init, task)
         vocabulary, identity = model_dirs.read_vocabulary(self._init)
@@ -108,16 +116,16 @@ class Finetuner:
         columns = Columns.of(columns)
         train, name = self._rows_of(train_file, columns)
         columns = train.columns or columns
-        counting = None if weights is None else _weights_of(train, weights, name, self._task.tables)
+        counting = None if more.weights is None else _weights_of(train, more.weights, name, self._task.tables)
         if dev_file is None:
-            train, self._dev, taken, said = _part(self._task, train, name, part, part_seed)
+            train, self._dev, taken, said = _part(self._task, train, name, more.part, more.part_seed)
             self._said.append(said)
             counting = None if counting is None else np.delete(counting, taken)
         else:
             self._dev = self._rows_of(dev_file, columns)[0]
 
         def examples(part: Any, kind: str, labels: tuple[str, ...] | None) -> Any:
-            folder = examples_dir if is_chief(self.strategy) else None
+            folder = more.examples_dir if is_chief(self.strategy) else None
             file = tf.io.gfile.join(folder, f"{kind}.npz") if folder else None
             origin = {"vocabulary": identity, "task": task}
             plan = ExamplePlan(config, vocabulary, origin, labels, file, scheme=columns.scheme)
@@ -136,7 +144,7 @@ class Finetuner:
         data_dir, dataset = os.path.split(name.rstrip("/"))
         self.corpus = TaskCorpus(learned, dev, vocabulary, *about, dataset=dataset, data_dir=data_dir, columns=columns)
         self.config, self._chosen = self._settled(config.fit_to_pretrained(pretrained, self.corpus.train), given)
-        if not untrained:
+        if not more.untrained:
             first = self._init, pretrained.train.origin
             self.config = self.config.replace(train=dict(zip(_FIRST_WEIGHTS, first, strict=True)))
 
