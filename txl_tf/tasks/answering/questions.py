@@ -268,7 +268,7 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
 
 
 TIMED = ("tokens", "segments", "padding", "allowed")
-_AT_ONCE = 1024  # questions that are laid out in one call
+_TOGETHER = 1024  # questions that are laid out in one call
 _TARGETS = ("start", "end", "impossible", "learned")
 
 
@@ -307,7 +307,7 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
 
     def chunks() -> Iterator[Chunk]:
         found = iter(read_windows(squad, vocabulary, data))
-        while group := list(itertools.islice(found, _AT_ONCE)):
+        while group := list(itertools.islice(found, _TOGETHER)):
             features = examples(group, vocabulary, data.tgt_len)
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             # Whether a question was cut is kept with the first of its windows.
