@@ -26,7 +26,7 @@ require_flags("task", "out_dir")
 
 def main(_):
     from txl_tf.counted import counted
-    from txl_tf.tasks.from_python.docstrings import write_task  # here: TensorFlow takes seconds to load
+    from txl_tf.tasks.from_python import write_task  # here: TensorFlow takes seconds to load
 
     for split, count in write_task(TASK.value, OUT_DIR.value).items():
         print(f"{OUT_DIR.value}: {split} {counted(count, 'example')}")

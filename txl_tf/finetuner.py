@@ -12,7 +12,6 @@ import functools
 import math
 import os
 import statistics
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,27 +21,28 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
-from txl_tf.data.examples.corpus import TaskCorpus
-from txl_tf.data.examples.example_set import ExamplePlan
+from txl_tf.data.examples.example_set import ExamplePlan, TaskCorpus
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import split_of
 from txl_tf.data.tables.frames import table_of
-from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.evaluator import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
+from txl_tf.inference.tasks.predictor import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
 from txl_tf.metrics.error_files import error_files
 from txl_tf.published.directly import usable
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import write_atomically
 from txl_tf.storage.strict_json import Fields
-from txl_tf.tasks import held_out
-from txl_tf.tasks.labels import imbalance
+from txl_tf.tasks.base import parted
+from txl_tf.tasks.texts import imbalance
 from txl_tf.training.loop import train
 
 EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300
 """Without train_steps, the examples are read EPOCHS times, or up to MOST_EPOCHS times to make UPDATES updates."""
+
+TENTHS = 10
+"""The number of parts of the examples, one of which is held out."""
 
 FEW_EXAMPLES = 1_000
 """With fewer examples than this, batches are smaller, for more updates."""
@@ -57,24 +57,14 @@ class Options:
 
     untrained: bool = False
     examples_dir: str | None = None
-    part: tuple[int, int] = (0, held_out.TENTHS)
+    part: tuple[int, int] = (0, TENTHS)
     part_seed: int = 1
     weights: Sequence[float] | None = None
     rows: Mapping[str, Any] | None = None
 
 
-class _Rows(typing.NamedTuple):
-    """The rows of train, in the file `name`, and of dev; the weights of the first; and how their table was read."""
-
-    train: Any
-    name: str
-    dev: Any
-    weights: np.ndarray | None
-    columns: Columns
-
-
 class Finetuner:
-    """A pretrained model and a task's examples.
+    """A pretrained model and a task's examples; InputError if the model, a file or a setting cannot be used.
 
     Args:
         init: a model_dir with a pretrained model, or a published one by its name in the Hub, as folder or as zip; gives
@@ -98,9 +88,6 @@ class Finetuner:
     Attributes:
         config: the run's Config; only the seed differs between runs.
         corpus: a TaskCorpus.
-
-    Raises:
-        InputError: the model, a file or a setting cannot be used.
     """
 
     def __init__(
@@ -115,7 +102,8 @@ class Finetuner:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ):
-        self.strategy, self._options, self._said = strategy or make_strategy(), Options(**options), list[str]()
+        self.strategy, self._said, more = strategy or make_strategy(), list[str](), Options(**options)
+        self._known = more.rows or {}
         self._init = usable(init, self.strategy)
         pretrained, tuned = _configs(init, self._init, task)
         vocabulary, identity = model_dirs.read_vocabulary(self._init)
@@ -124,31 +112,46 @@ class Finetuner:
         given = {group: dict(values) for group, values in (settings or {}).items()}
         config: Any = tuned.from_groups({}, "settings").replace(**given | {"train": {}})
         self._task = families.task_of(config, families.FineTuning)
-        rows = self._read(split_of(train_file, "train"), split_of(dev_file, "valid"), Columns.of(columns))
-        self._dev = rows.dev
-        self.corpus = self._encoded(rows, config, vocabulary, identity)
+        train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
+        columns = Columns.of(columns)
+        train, name = self._rows_of(train_file, columns)
+        columns = train.columns or columns
+        counting = None if more.weights is None else _weights_of(train, more.weights, name, self._task.tables)
+        if dev_file is None:
+            train, self._dev, taken, said = _part(self._task, train, name, more.part, more.part_seed)
+            self._said.append(said)
+            counting = None if counting is None else np.delete(counting, taken)
+        else:
+            self._dev = self._rows_of(dev_file, columns)[0]
+
+        def examples(part: Any, kind: str, labels: tuple[str, ...] | None) -> Any:
+            folder = more.examples_dir if is_chief(self.strategy) else None
+            file = tf.io.gfile.join(folder, f"{kind}.npz") if folder else None
+            origin = {"vocabulary": identity, "task": task}
+            plan = ExamplePlan(config, vocabulary, origin, labels, file, scheme=columns.scheme)
+            return self._task.examples(part, plan)
+
+        learned, known = examples(train, "train", None), model_dirs.read_labels(self._init)
+        if learned.labels and set(learned.labels) <= set(known) and known != learned.labels:
+            learned = examples(train, "train", known)  # the pretrained head keeps its classes
+        learned = dataclasses.replace(learned, weights=counting)
+        if not learned.learned:
+            raise InputError(
+                f"--train={name}: no answer is where the file says, so there is nothing to learn: correct "
+                "answer_start, which counts characters from 0, or give --find_answers"
+            )
+        dev, about = examples(self._dev, "dev", learned.labels or None), (identity["spec"], identity["sha256"])
+        data_dir, dataset = os.path.split(name.rstrip("/"))
+        self.corpus = TaskCorpus(learned, dev, vocabulary, *about, dataset=dataset, data_dir=data_dir, columns=columns)
         self.config, self._chosen = self._settled(config.fit_to_pretrained(pretrained, self.corpus.train), given)
-        if not self._options.untrained:
+        if not more.untrained:
             first = self._init, pretrained.train.origin
             self.config = self.config.replace(train=dict(zip(_FIRST_WEIGHTS, first, strict=True)))
 
-    def _read(self, train_file: Any, dev_file: Any, columns: Columns) -> _Rows:
-        """The rows to learn from and to evaluate on."""
-        train, name = self._rows_of(train_file, columns)
-        columns = train.columns or columns
-        weights = self._options.weights
-        counting = None if weights is None else _weights_of(train, weights, name, self._task.tables)
-        if dev_file is not None:
-            return _Rows(train, name, self._rows_of(dev_file, columns)[0], counting, columns)
-        train, dev, taken, said = _part(self._task, train, name, self._options.part, self._options.part_seed)
-        self._said.append(said)
-        return _Rows(train, name, dev, None if counting is None else np.delete(counting, taken), columns)
-
     def _rows_of(self, source: Any, columns: Columns) -> tuple[Any, str]:
         """The rows of a file or table, and its name."""
-        known = self._options.rows or {}
-        if isinstance(source, str) and source in known:
-            return known[source], source
+        if isinstance(source, str) and source in self._known:
+            return self._known[source], source
         table = source if isinstance(source, str) else table_of(source)
         if table is None:
             raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(source)[:40]!r}")
@@ -156,29 +159,6 @@ class Finetuner:
         found = self._task.read(table, columns)
         self._said.append(f"{name}: {found.understood}")
         return found, name
-
-    def _encoded(self, rows: _Rows, config: Config, vocabulary: Vocabulary, identity: dict[str, Any]) -> TaskCorpus:
-        """The rows as examples; the classes are those of a model that has the same ones, or those of train."""
-
-        def examples(part: Any, name: str, labels: tuple[str, ...] | None) -> Any:
-            folder = self._options.examples_dir if is_chief(self.strategy) else None
-            file = tf.io.gfile.join(folder, f"{name}.npz") if folder else None
-            origin = {"vocabulary": identity, "task": config.task}
-            plan = ExamplePlan(config, vocabulary, origin, labels, file, scheme=rows.columns.scheme)
-            return self._task.examples(part, plan)
-
-        train, known = examples(rows.train, "train", None), model_dirs.read_labels(self._init)
-        if train.labels and set(train.labels) <= set(known) and known != train.labels:
-            train = examples(rows.train, "train", known)  # the pretrained head keeps its classes
-        train = dataclasses.replace(train, weights=rows.weights)
-        if not train.learned:
-            raise InputError(
-                f"--train={rows.name}: no answer is where the file says, so there is nothing to learn: correct "
-                "answer_start, which counts characters from 0, or give --find_answers"
-            )
-        dev, about = examples(rows.dev, "dev", train.labels or None), (identity["spec"], identity["sha256"])
-        data_dir, name = os.path.split(rows.name.rstrip("/"))
-        return TaskCorpus(train, dev, vocabulary, *about, dataset=name, data_dir=data_dir, columns=rows.columns)
 
     def _settled(self, config: Any, given: dict[str, dict[str, Any]]) -> tuple[Config, dict[str, set[str]]]:
         """The given settings with those that follow from the model and the examples, and the names of the latter."""
@@ -191,14 +171,9 @@ class Finetuner:
         return config, {group: set(values) - set(given.get(group, {})) for group, values in chosen.items()}
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
-        """Trains, and evaluates on dev; continues runs that exist already.
+        """Trains, and evaluates on dev; continues runs that exist already. Returns the result: see `summary`.
 
-        Args:
-            model_dir: where to write; with several seeds each has a sub-directory, "seed-1" and so on.
-            seeds: of the runs; (): the seed in the settings.
-
-        Returns:
-            The result of the run, as `summary` gives it.
+        With several seeds each run has a sub-directory of model_dir, "seed-1" and so on; (): the seed in the settings.
         """
         seeds = tuple(seeds) or (self.config.train.seed,)
         if len(set(seeds)) < len(seeds):
@@ -273,7 +248,7 @@ class Finetuner:
 
             def evaluate(progress: Any = None) -> dict[str, Any]:
                 results = task.results(reader.outputs(data, progress), dev)
-                result = task_result(task, results) | {"baselines": self.baselines}
+                result = task_result(task, results, {}) | {"baselines": self.baselines}
                 result["panels"] = results.panels(self.corpus.vocabulary)
                 before = map(model_dirs.score, model_dirs.read_evaluations(model_dir))
                 if is_chief(self.strategy) and model_dirs.score(result) < min(before, default=math.inf):
@@ -324,23 +299,22 @@ def _part(
 ) -> tuple[Any, Any, list[int], str]:
     """The rows to learn from, the rows held out and their numbers, and a line about them."""
     number, count = part
-    numbers = next(iter(held_out.parts(task, rows, count, seed)[number:]), [])
-    left, taken = held_out.parted(rows, numbers)
+    numbers = next(iter(task.parts(rows, count, seed)[number:]), [])
+    left, taken = parted(rows, numbers)
     if not numbers:
         raise InputError(
             f"{path} has too few examples to hold out one of {count:,} parts: give more, or another file as --dev"
         )
-    share = "a tenth" if count == held_out.TENTHS else f"part {number + 1} of {count}"
+    share = "a tenth" if count == TENTHS else f"part {number + 1} of {count}"
     held = counted(len(numbers), f"{task.noun} of {path} is", f"{task.noun}s of {path} are")
-    instead = "; --dev names another file" if count == held_out.TENTHS else ""
+    instead = "; --dev names another file" if count == TENTHS else ""
     return left, taken, numbers, f"dev: {held} held out, {share} by seed {seed}{instead}"
 
 
 def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:
     """Trains as many runs as there are folds, each evaluated on the part that it does not learn from; see `summary`.
 
-    `make` gives the Finetuner whose part with this number is held out. Each run has the same seed, and a sub-directory
-    of model_dir, "fold-1" and so on.
+    `make` gives the Finetuner with the part of a number held out. Each run has a sub-directory, "fold-1" and so on.
     """
     last, results = make(folds - 1), []  # the smallest part: with fewer texts than folds it is empty, and refused
     for i in range(folds):
@@ -363,10 +337,8 @@ def _say_spread(config: Config, line: Mapping[str, Any], what: str) -> None:
 def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A report on dev: of one run its metrics; of several their means and standard deviations; and the baselines."""
     line: dict[str, Any] = {"task": config.task, "split": "dev", "examples": results[0]["examples"]}
-    beside = {
-        name: statistics.fmean(run["baselines"][name] for run in results) for name in results[0].get("baselines", {})
-    }
-    names = ("loss", *results[0]["metrics"])
+    known, names = results[0].get("baselines", {}), ("loss", *results[0]["metrics"])
+    beside = {name: statistics.fmean(run["baselines"][name] for run in results) for name in known}
     runs = [
         {name: run[name] for name in ("fold", "seed") if name in run}
         | {"step": run["step"], "loss": run["loss"], **run["metrics"], "collapsed": run["collapsed"]}

@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Worst, Wrong
+from txl_tf.metrics.task_results import Confusion, Worst, Wrong
 
 
 def test_by_class_is_that_of_scikit_learn(rng):

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.answer_heads import AnswerSpan, PlainSpan
-from txl_tf.models.heads import Summary, SummaryLogits
+from txl_tf.models.heads import AnswerSpan, PlainSpan, Summary, SummaryLogits
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet

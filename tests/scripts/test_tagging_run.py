@@ -14,7 +14,7 @@ import txl_tf
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.finetuner import Finetuner
 from txl_tf.tasks.tagging import Tagging
-from txl_tf.tasks.tagging.entities import Tags, entity_scores
+from txl_tf.tasks.tagging.schemes import Tags, entity_scores
 
 SETTINGS = {
     "data": {"batch_size": 8, "tgt_len": 16, "max_segments": 3},

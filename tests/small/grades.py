@@ -13,7 +13,7 @@ from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.tasks.base import predicting
 from txl_tf.tasks.regression import scores
 from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import INPUTS, TextTask, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import INPUTS, TextTask, read_table, table_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +74,7 @@ class Grades(TextTask):
     def signature_result(self, outputs, item):
         return {"grade": outputs["grades"]}
 
-    def signatures(self, served):
+    def served_results(self, found, served):
         import tensorflow as tf
 
-        def grade(texts, second):
-            found = served_texts(served, texts, second)
-            return {"grades": tf.cast(found["grade"], tf.int32), "steps": found["steps"]}
-
-        return {grade: text_specs()}
+        return {"grades": tf.cast(found["grade"], tf.int32), "steps": found["steps"]}

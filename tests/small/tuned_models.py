@@ -5,8 +5,7 @@ import random_xlnet
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.data.examples.corpus import TaskCorpus
-from txl_tf.data.examples.example_set import ExampleSet
+from txl_tf.data.examples.example_set import ExampleSet, TaskCorpus
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.runs import checkpoints, model_dir
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from txl_tf.data.examples.corpus import TaskCorpus
-from txl_tf.data.examples.example_set import ExampleSet
+from txl_tf.data.examples.example_set import ExampleSet, TaskCorpus
 from txl_tf.metrics.labelling import interval
 from txl_tf.tasks.classification import Classification
 

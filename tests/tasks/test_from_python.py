@@ -7,9 +7,8 @@ import pytest
 
 from txl_tf.data.text.sources import Piece, TextSource
 from txl_tf.errors import InputError
-from txl_tf.tasks.from_python import docstrings
-from txl_tf.tasks.from_python.code_names import tagged_lines
-from txl_tf.tasks.from_python.docstrings import functions, write_task
+from txl_tf.tasks import from_python
+from txl_tf.tasks.from_python import functions, tagged_lines, write_task
 
 SOURCE = '''
 class Stack:
@@ -43,7 +42,7 @@ def only_documented():
 def test_statements_are_those_of_the_functions(tmp_path):
     first = 'def f(x):\n    """Adds."""\n    for y in x:\n        if y:\n            yield y\n'
     code = first + '\n\ndef g():\n    """Gets."""\n    return 1\n'
-    assert list(docstrings.statement_rows("train", [code])) == [
+    assert list(from_python.statement_rows("train", [code])) == [
         {"text": "Adds.", "label": ["condition", "loop", "yield"]},
         {"text": "Gets.", "label": ["return"]},
     ]
@@ -146,11 +145,11 @@ def test_lines_are_as_written_or_have_two_neighbours_exchanged():
     code = 'def f(a, b, c):\n    """One two three four."""\n    # a comment of some words\n    if a is not b:\n'
     code += "        return a + (\n            b)\n    d = 1  # not taken for its comment\n    for i in range(3):\n"
     written = ["def f(a, b, c):", "if a is not b:", "for i in range(3):"]
-    assert list(docstrings.code_lines(code + "        print(i)\n")) == written
-    assert list(docstrings.code_lines("x = (1,\n")) == []
+    assert list(from_python.code_lines(code + "        print(i)\n")) == written
+    assert list(from_python.code_lines("x = (1,\n")) == []
     lines = [f"for x{i} in [a, {i}, b] + c:" for i in range(200)]
     text = "\n".join(f"{line} pass" for line in lines)
-    rows = list(docstrings.order_rows("test", [text, text]))
+    rows = list(from_python.order_rows("test", [text, text]))
     assert len(rows) == 200  # each line once
     known = {frozenset(f"{line} pass".split()): f"{line} pass".split() for line in lines}
     for row in rows:

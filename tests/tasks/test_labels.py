@@ -5,9 +5,8 @@ import pytest
 
 from txl_tf.data.examples.batches import class_weights
 from txl_tf.errors import InputError
-from txl_tf.tasks.labels import class_numbers, imbalance, label_names, twins
 from txl_tf.tasks.regression import scores
-from txl_tf.tasks.texts import Row
+from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names, twins
 
 
 def test_labels_that_differ_by_case_are_told():

@@ -7,7 +7,7 @@ import pytest
 
 from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import FaultsError, InputError
-from txl_tf.tasks.multi_label.rows import frequencies, label_matrix, read_label_sets, set_names
+from txl_tf.tasks.multi_label import MultiLabel, frequencies, label_matrix, set_names
 from txl_tf.tasks.texts import read_table
 
 
@@ -21,7 +21,7 @@ def test_lists_and_cells_are_the_same(tmp_path):
         "\n".join(["text,label", *(cell.replace("\t", ",").replace("|", ";") for cell in cells), "text 4,"])
     )
     found = [
-        read_label_sets(str(tmp_path / name), columns)
+        MultiLabel().read(str(tmp_path / name), columns)
         for name, columns in (
             ("a.jsonl", Columns()),
             ("a.tsv", Columns()),
@@ -42,14 +42,14 @@ def test_faults_are_said_with_their_lines(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"text": "x", "label": 3}\n{"text": "y", "label": ["a", 2]}\n{"text": "z", "label": ["a"]}\n')
     with pytest.raises(FaultsError) as found:
-        read_label_sets(str(path), Columns())
+        MultiLabel().read(str(path), Columns())
     assert len(found.value.faults) == 2 and all("as a list of texts" in fault for fault in found.value.faults)
     path.write_text('{"text": "x"}\n')
     with pytest.raises(InputError, match="has no column 'label'"):
-        read_label_sets(str(path), Columns())
+        MultiLabel().read(str(path), Columns())
     path.write_text('{"text": "x", "label": ["a"]}\n')
     with pytest.raises(InputError, match=r"line 1 has the label 'a', which the model does not know: it has b"):
-        label_matrix(read_label_sets(str(path), Columns()), ("b",))
+        label_matrix(MultiLabel().read(str(path), Columns()), ("b",))
     with pytest.raises(InputError, match="--label_separator must not be empty"):
         Columns(label_separator="")
 
@@ -71,17 +71,17 @@ def test_lists_in_writing(tmp_path, written):
     """As pandas writes columns of lists and of NumPy's arrays into a CSV file."""
     cells = ['"' + written(labels).replace('"', '""') + '"' for labels in SETS]
     (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"t,{cell}\n" for cell in cells))
-    rows = read_label_sets(str(tmp_path / "a.csv"), Columns())
+    rows = MultiLabel().read(str(tmp_path / "a.csv"), Columns())
     assert [json.loads(row.label) for row in rows] == SETS
     assert rows.understood == "CSV, text in 'text', label in 'label': 4 rows, 3 labels"
 
 
 def test_arrays_of_numpy_are_not_joined(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\nt,\"['it''s' 'b'\n 'c']\"\nu,[plain]\n")
-    rows = read_label_sets(str(tmp_path / "a.csv"), Columns())
+    rows = MultiLabel().read(str(tmp_path / "a.csv"), Columns())
     assert json.loads(rows[1].label) == ["[plain]"]
     (tmp_path / "b.csv").write_text('text,label\nt,"[\'a\' ""it\'s""\n \'c\']"\n')
-    assert json.loads(read_label_sets(str(tmp_path / "b.csv"), Columns())[0].label) == ["a", "c", "it's"]
+    assert json.loads(MultiLabel().read(str(tmp_path / "b.csv"), Columns())[0].label) == ["a", "c", "it's"]
 
 
 @pytest.mark.parametrize("cell", ["[{}]", "[{}.]", '"[{}, 0, 0]"'])
@@ -91,17 +91,17 @@ def test_numbers_have_names(tmp_path, cell):
     ids = [["abc".index(name) for name in labels] for labels in SETS]
     for numbers in (hot, ids, [list(map(float, one)) for one in hot]):
         (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "t", "label": {one}}}\n' for one in numbers))
-        assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.jsonl"), names)] == SETS
+        assert [json.loads(row.label) for row in MultiLabel().read(str(tmp_path / "a.jsonl"), names)] == SETS
     (tmp_path / "a.csv").write_text("text,label\n" + "".join(f'u,"{np.array(one)}"\n' for one in hot))
-    assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.csv"), names)] == SETS
+    assert [json.loads(row.label) for row in MultiLabel().read(str(tmp_path / "a.csv"), names)] == SETS
     with pytest.raises(InputError, match=r"--label_names=FIRST,SECOND"):
-        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+        MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())
     (tmp_path / "b.csv").write_text('text,label\nt,"[0, 0, 1]"\nu,\nv,"[1, 0, 1]"\n')
     with pytest.raises(InputError, match=r"--label_names=FIRST,SECOND"):
-        read_label_sets(str(tmp_path / "b.csv"), Columns())
+        MultiLabel().read(str(tmp_path / "b.csv"), Columns())
     (tmp_path / "a.jsonl").write_text('{"text": "t", "label": [3]}\n')
     with pytest.raises(InputError, match="label '3', but --label_names has the names of 0 to 2"):
-        read_label_sets(str(tmp_path / "a.jsonl"), names)
+        MultiLabel().read(str(tmp_path / "a.jsonl"), names)
 
 
 @pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("1.0", "0.0"), ("True", "False")])
@@ -110,22 +110,22 @@ def test_columns_of_bits(tmp_path, yes, no):
     (tmp_path / "a.csv").write_text("n,text,a,b,c\n" + "".join(f"7,t,{one}\n" for one in cells))
     path = str(tmp_path / "a.csv")
     for columns in ("a,b,c", "a..c", "a..b,c"):
-        rows = read_label_sets(path, Columns(label_columns=columns))
+        rows = MultiLabel().read(path, Columns(label_columns=columns))
         assert [json.loads(row.label) for row in rows] == SETS
-    assert len(read_label_sets(path, Columns(label_columns="a..c"), labelled=False)) == 4
+    assert len(MultiLabel().read(path, Columns(label_columns="a..c"), labelled=False)) == 4
     with pytest.raises(InputError, match=r"columns of only 0 and 1: give --label_columns=a,b,c if each stands for"):
-        read_label_sets(path, Columns())
+        MultiLabel().read(path, Columns())
     with pytest.raises(InputError, match=r"no column 'd' but .*: correct --label_columns=a,d"):
-        read_label_sets(path, Columns(label_columns="a,d"))
+        MultiLabel().read(path, Columns(label_columns="a,d"))
     with pytest.raises(FaultsError) as found:
-        read_label_sets(path, Columns(label_columns="n,a"))
+        MultiLabel().read(path, Columns(label_columns="n,a"))
     assert "column 'n', one of --label_columns: each needs 0 or 1" in found.value.faults[0]
 
 
 def test_another_separator_is_said(tmp_path):
     def remarks(labels, **columns):
         (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "t", "label": one}) + "\n" for one in labels))
-        return read_label_sets(str(tmp_path / "a.jsonl"), Columns(**columns)).remarks
+        return MultiLabel().read(str(tmp_path / "a.jsonl"), Columns(**columns)).remarks
 
     many = ["a, b", "b, c", "a", "c, a"]
     assert remarks(many) == ("no cell has '|', 3 of 4 have ',': give --label_separator=, if it separates labels",)
@@ -139,7 +139,7 @@ def test_another_separator_is_said(tmp_path):
 def test_rows_with_another_separator_and_rows_for_each_label_are_said(tmp_path):
     def remarks(*rows):
         (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t, "label": one}) + "\n" for t, one in rows))
-        return read_label_sets(str(tmp_path / "a.jsonl"), Columns()).remarks
+        return MultiLabel().read(str(tmp_path / "a.jsonl"), Columns()).remarks
 
     (said,) = remarks(("t", "a, b"), ("u", "b|c"), ("v", "a, c"))
     assert said.startswith("2 of 3 rows have ',' between labels of other rows: give all rows one separator")
@@ -151,21 +151,21 @@ def test_rows_with_another_separator_and_rows_for_each_label_are_said(tmp_path):
 def test_a_label_with_the_separator_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "t", "label": ["a|b"]}\n')
     with pytest.raises(InputError, match=r"the label 'a\|b', .* give another --label_separator than '\|'"):
-        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
-    assert len(read_label_sets(str(tmp_path / "a.jsonl"), Columns(label_separator=";"))) == 1
+        MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())
+    assert len(MultiLabel().read(str(tmp_path / "a.jsonl"), Columns(label_separator=";"))) == 1
 
 
 def test_written_lists_and_ranges_of_columns(tmp_path):
     path = tmp_path / "a.csv"
     cells = ["['a', 'b']", "['a' 'b']", "('b', 'a')", "{'a', 'b'}", "a|b"]
     path.write_text("\n".join(["text;label", *(f"x;{cell}" for cell in cells), "y;set()", "z;(c)"]))
-    found = [json.loads(row.label) for row in read_label_sets(str(path), Columns(delimiter=";"))]
+    found = [json.loads(row.label) for row in MultiLabel().read(str(path), Columns(delimiter=";"))]
     assert found == [["a", "b"]] * len(cells) + [[], ["(c)"]]
     path.write_text("text,a,b,c\nx,1,0,True\n")
-    (row,) = read_label_sets(str(path), Columns(label_columns="a..c"))
+    (row,) = MultiLabel().read(str(path), Columns(label_columns="a..c"))
     assert json.loads(row.label) == ["a", "c"]
     with pytest.raises(InputError, match=r"'a' stands before 'c', so give a\.\.c"):
-        read_label_sets(str(path), Columns(label_columns="c..a"))
+        MultiLabel().read(str(path), Columns(label_columns="c..a"))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_every_usual_separator_is_said(tmp_path, separator, given):
     sets = [["a", "b"], ["a"], ["b", "c"], ["c"]]
     rows = [json.dumps({"text": "x", "label": separator.join(labels)}) for labels in sets]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    (said,) = read_label_sets(str(tmp_path / "a.jsonl"), Columns()).remarks
+    (said,) = MultiLabel().read(str(tmp_path / "a.jsonl"), Columns()).remarks
     assert said.startswith("no cell has '|', 2 of 4 have ") and f"--label_separator={given} if" in said
 
 
@@ -193,7 +193,7 @@ def test_every_usual_separator_is_said(tmp_path, separator, given):
 def test_lists_without_quotes_are_read_and_said(tmp_path, cells, found):
     rows = [{"text": "x", "label": cell} for cell in cells]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    read = read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+    read = MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())
     assert [json.loads(row.label) for row in read] == found
     bare = found[0] == ["a", "b"] and "'" not in cells[0]
     count = len([cell for cell in cells if cell])
@@ -209,20 +209,20 @@ def test_lists_without_quotes_are_read_and_said(tmp_path, cells, found):
 )
 def test_labels_of_annotation_programs(tmp_path, cells):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x", "label": cell}) + "\n" for cell in cells))
-    assert [json.loads(row.label) for row in read_label_sets(str(tmp_path / "a.jsonl"), Columns())] == [
+    assert [json.loads(row.label) for row in MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())] == [
         ["a", "b"],
         ["a"],
         [],
     ]
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {"a": 0.7, "b": 0.3}}\n')
     with pytest.raises(InputError, match="give its labels as a list of texts"):
-        read_label_sets(str(tmp_path / "a.jsonl"), Columns())
+        MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())
 
 
 @pytest.mark.parametrize("label", ["#N/A", "<NA>", "#DIV/0!"])
 def test_errors_of_programs_are_no_labels(tmp_path, label):
     (tmp_path / "a.csv").write_text(f"text,label\na,x\nb,{label}\n")
-    for read in (read_label_sets, read_table):
+    for read in (MultiLabel().read, read_table):
         with pytest.raises(InputError, match=f"line 3 has the label '{label}', which stands for a missing value"):
             read(str(tmp_path / "a.csv"), Columns())
 
@@ -230,13 +230,13 @@ def test_errors_of_programs_are_no_labels(tmp_path, label):
 def test_a_missing_value_is_no_label(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,x\nb,nan\n")
     with pytest.raises(InputError, match="line 3 has the label 'nan', which stands for a missing value"):
-        read_label_sets(str(tmp_path / "a.csv"), Columns())
+        MultiLabel().read(str(tmp_path / "a.csv"), Columns())
 
 
 def test_what_prodigy_rejected_is_left_out(tmp_path):
     rows = [{"text": "a", "accept": ["x"], "answer": answer} for answer in ("accept", "reject", "ignore", "accept")]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     columns = Columns(label_column="accept")
-    found = read_label_sets(str(tmp_path / "a.jsonl"), columns)
+    found = MultiLabel().read(str(tmp_path / "a.jsonl"), columns)
     assert len(found) == 2 and "2 rows left out, which nobody accepted" in found.understood
-    assert len(read_label_sets(str(tmp_path / "a.jsonl"), columns, labelled=False)) == 4
+    assert len(MultiLabel().read(str(tmp_path / "a.jsonl"), columns, labelled=False)) == 4

@@ -10,14 +10,14 @@ import tensorflow as tf
 
 from txl_tf.data.examples.example_set import ExamplePlan
 from txl_tf.data.examples.layout import pad_left
-from txl_tf.models.answer_heads import BestAnswers
-from txl_tf.tasks.answering import QuestionsConfig, answers, windows
+from txl_tf.models.heads import BestAnswers
+from txl_tf.tasks.answering import QuestionsConfig, questions
 from txl_tf.tasks.answering import graph as answer_graph
 from txl_tf.tasks.answering.squad import Paragraph, SquadQuestion
 from txl_tf.tasks.multiple_choice import with_options
-from txl_tf.tasks.tagging import XLNetTaggingConfig, decoding, examples, schemes, words
+from txl_tf.tasks.tagging import XLNetTaggingConfig, examples, schemes, words
 from txl_tf.tasks.tagging import graph as tag_graph
-from txl_tf.tasks.tagging.entities import Tags
+from txl_tf.tasks.tagging.schemes import Tags
 from txl_tf.tasks.tagging.texts import TaggedText
 
 PIECES = [
@@ -76,13 +76,13 @@ def test_parts_of_tagged_texts_and_the_tags_of_their_words(texts, vocabulary, t_
     outputs["log_prob"] = rng.normal(size=shape).astype(np.float32)
     outputs["log_probs"] = rng.normal(size=[*shape, len(LABELS)]).astype(np.float32)
     placed = tag_graph.word_places(tf.constant(texts))
-    only = decoding.only(0, len(LABELS))
+    only = examples.only(0, len(LABELS))
     given = [
         (tag_graph.of_pieces(parts, tf.constant(values)), default)
         for values, default in zip(outputs.values(), (0, 0.0, only), strict=True)
     ]
     *alone, of_words = tag_graph.at_words(begin, end, placed, given)
-    legal = decoding.legal_tags(of_words, placed.begin.row_lengths(), schemes.allowed(LABELS, "iob"))
+    legal = examples.legal_tags(of_words, placed.begin.row_lengths(), schemes.allowed(LABELS, "iob"))
     words_alone = {name: outputs[name] for name in ("tag", "log_prob")}
     for found, wanted in ((alone, made.tags(words_alone)), (legal, made.tags(outputs))):
         for ours, theirs in zip(found, wanted, strict=True):
@@ -101,16 +101,12 @@ def test_entities(texts, scheme, rng):
 
 
 def test_windows_and_their_best_answers(texts, vocabulary, rng):
-    questions = [rng.choice(texts) for _ in texts]
+    asked = [rng.choice(texts) for _ in texts]
     data = QuestionsConfig(tgt_len=T, max_query_len=6, doc_stride=5)
-    paragraphs = [
-        Paragraph(x, (SquadQuestion(str(i), q),)) for i, (x, q) in enumerate(zip(texts, questions, strict=True))
-    ]
-    readings = list(windows.read_windows(paragraphs, vocabulary, data))
-    placed = answer_graph.windows(
-        vocabulary.encode_with_places_tensor, tf.constant(questions), tf.constant(texts), data
-    )
-    wanted = windows.examples(readings, vocabulary, T)
+    paragraphs = [Paragraph(x, (SquadQuestion(str(i), q),)) for i, (x, q) in enumerate(zip(texts, asked, strict=True))]
+    readings = list(questions.read_windows(paragraphs, vocabulary, data))
+    placed = answer_graph.windows(vocabulary.encode_with_places_tensor, tf.constant(asked), tf.constant(texts), data)
+    wanted = questions.examples(readings, vocabulary, T)
     for name, values in answer_graph.features(placed, vocabulary, T).items():
         np.testing.assert_array_equal(values, wanted[name], name)
 
@@ -126,7 +122,7 @@ def test_windows_and_their_best_answers(texts, vocabulary, rng):
     best = answer_graph.best_answers(placed, BestAnswers(**map_to_tensors(found)), tf.constant(texts), 7)
     for i, reading in enumerate(readings):
         own = {name: values[counts[i] : counts[i + 1]] for name, values in found.items()}
-        decoded = answers.decode(reading, own, max_answer_len=7)
+        decoded = questions.decode(reading, own, max_answer_len=7)
         assert best["answers"][i].numpy().decode() == decoded.text
         assert best["no_answer_probability"][i].numpy() == pytest.approx(decoded.null_probability, abs=1e-6)
         if decoded.candidates:

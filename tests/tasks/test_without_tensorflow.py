@@ -12,11 +12,11 @@ CODE = """
 import sys
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns
-from txl_tf.tasks import held_out
+from txl_tf.tasks.base import parted
 config = families.tuned_configs()[sys.argv[1]].from_groups({"train": {"train_steps": 5}}, "a test")
 task = families.task_of(config, families.FineTuning)
 rows = task.read(sys.argv[2], Columns())
-left, part = held_out.parted(rows, held_out.parts(task, rows, 2, 1)[0])
+left, part = parted(rows, task.parts(rows, 2, 1)[0])
 assert rows.understood and left and part
 assert families.config_from_json(config.to_json()) == config
 sys.exit("tensorflow" in sys.modules or "keras" in sys.modules)

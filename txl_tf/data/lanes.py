@@ -25,7 +25,7 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.settings.run import DataConfig
 
 if TYPE_CHECKING:
-    from txl_tf.data.examples.corpus import TaskCorpus
+    from txl_tf.data.examples.example_set import TaskCorpus
 
 # Tokens that are read at once, in all lanes together and in one lane: enough to make the cost of an op small, few
 # enough for little memory, and for a first batch soon after a seek.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import dataclasses
 import hashlib
@@ -19,7 +18,7 @@ from txl_tf.errors import InputError
 from txl_tf.inference.exported import signature_names, task_with
 from txl_tf.runs.model_dir import read_config
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.labels import text_in
+from txl_tf.tasks.texts import text_in
 
 OF_TEXTS: Mapping[str, Mapping[str, Any]] = {
     "score": {"log_prob": float, "bits_per_byte": float},
@@ -27,36 +26,6 @@ OF_TEXTS: Mapping[str, Mapping[str, Any]] = {
     "encode": {"vector": [np.float32]},
 }
 """The columns, with their types, that a language model adds by each ability."""
-
-
-class ModelRows(abc.ABC):
-    """How a model reads rows, and what it adds to them.
-
-    Attributes:
-        task: of a fine-tuned model, or None.
-        ability: the method of `txl_tf.Model` that computes.
-        adds: {new column: (the field of a result that it has, its type)}.
-    """
-
-    task: families.FineTuning | None = None
-    ability: str
-    adds: Mapping[str, tuple[str, Any]]
-
-    @abc.abstractmethod
-    def needs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The columns that are needed of a table with these columns."""
-
-    @abc.abstractmethod
-    def read(self, names: Sequence[str], values: dict[str, Any], where: str) -> Any:
-        """A row of a table with these columns, as the model takes it; InputError, with `where`, if it is faulty."""
-
-    @abc.abstractmethod
-    def groups(self, items: Sequence[Any], size: int) -> Iterable[Sequence[int]]:
-        """The places of the rows that are computed together; `size` is how many the model takes at once."""
-
-    @abc.abstractmethod
-    def results(self, tool: Any, items: list[Any], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The results of a group, from the object of `abilities.tool_for` or an `Exported`."""
 
 
 def rows_for(folder: str, columns: Any, ability: str | None, seed: int, seed_column: str | None) -> ModelRows:
@@ -78,10 +47,15 @@ def rows_for(folder: str, columns: Any, ability: str | None, seed: int, seed_col
     return _TaskRows(task, read_by) if tuned else _TextRows(ability, read_by.text_column, seed, seed_column)
 
 
-class _TaskRows(ModelRows):
-    """Rows of a fine-tuned model's task."""
+class _TaskRows:
+    """How a fine-tuned model reads rows, and what it adds to them.
 
-    task: families.FineTuning
+    Attributes:
+        task: of the model; None: it is a language model.
+        ability: the method of `txl_tf.Model` that computes.
+        adds: {new column: (the field of a result that it has, its type)}.
+    """
+
     ability = "predict"
 
     def __init__(self, task: families.FineTuning, columns: Columns):
@@ -90,9 +64,11 @@ class _TaskRows(ModelRows):
         self._columns = dataclasses.replace(columns, sentence_column="")
 
     def needs(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns that are needed of a table with these columns."""
         return self.task.needs(self._columns, names)
 
     def read(self, names: Sequence[str], values: dict[str, Any], where: str) -> Any:
+        """A row of a table with these columns, as the model takes it; InputError, with `where`, if it is faulty."""
         row = Table(list(names), [(1, values)], [], "the table", name=where, places={1: where})
         items = self.task.read(row, self._columns, labelled=False)
         if len(items) != 1:
@@ -100,25 +76,25 @@ class _TaskRows(ModelRows):
         return items[0]
 
     def groups(self, items: Sequence[Any], size: int) -> Iterable[Sequence[int]]:
+        """The places of the rows that are computed together; `size` is how many the model takes at once."""
         alike = collections.defaultdict[Hashable, list[int]](list)
         for i, item in enumerate(items):
             alike[self.task.alike(item)].append(i)
         return alike.values()
 
     def results(self, tool: Any, items: list[Any], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The results of a group, from the object of `abilities.tool_for` or an `Exported`."""
         return tool.predict_rows(self.task.joined(items), self._columns, **options).predictions
 
 
-@dataclasses.dataclass(frozen=True)
-class _Text:
-    """A row's text, and the seed of what is drawn for it."""
-
-    text: str
-    seed: int
+_Text = tuple[str, int]
+"""A row's text, and the seed of what is drawn for it."""
 
 
-class _TextRows(ModelRows):
+class _TextRows:
     """Texts for a language model; what is drawn for one follows from `seed` and its value in the seed's column."""
+
+    task = None
 
     def __init__(self, ability: str, column: str, seed: int, seed_column: str | None):
         self.ability, self._column, self._seed, self._seed_column = ability, column, seed, seed_column
@@ -133,18 +109,18 @@ class _TextRows(ModelRows):
             raise InputError(f"{where} has no text in column {self._column!r}")
         drawn_by = whole(str(values[self._seed_column])) if self._seed_column else text
         digest = hashlib.sha256(f"{self._seed} {drawn_by}".encode()).digest()
-        return _Text(text, int.from_bytes(digest[:4], "little") >> 1)
+        return text, int.from_bytes(digest[:4], "little") >> 1
 
     def groups(self, items: Sequence[_Text], size: int) -> Iterable[Sequence[int]]:
-        order = sorted(range(len(items)), key=lambda i: len(items[i].text))
+        order = sorted(range(len(items)), key=lambda i: len(items[i][0]))
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def results(self, tool: Any, items: list[_Text], size: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        texts = [item.text for item in items]
+        texts = [text for text, _ in items]
         if self.ability == "generate":
             # Always the same number of texts: another number may round otherwise, and so draw another token.
             more = size - len(items)
-            seeds = [item.seed for item in items]
+            seeds = [seed for _, seed in items]
             found = tool.generate(texts + texts[-1:] * more, seed=seeds + seeds[-1:] * more, **options)
             return [{"continuation": text} for text in found[: len(items)]]
         if self.ability == "encode":
@@ -152,3 +128,7 @@ class _TextRows(ModelRows):
         totals = [one.total for one in tool.score(texts, **options)]
         bits = [-total / math.log(2) / len(text.encode()) for total, text in zip(totals, texts, strict=True)]
         return [{"log_prob": total, "bits_per_byte": one} for total, one in zip(totals, bits, strict=True)]
+
+
+ModelRows = _TaskRows | _TextRows
+"""How a model reads rows."""

@@ -16,7 +16,7 @@ import numpy as np
 from txl_tf.data.tables.results import cell, new_names
 from txl_tf.errors import InputError
 from txl_tf.metrics.labelling import rates
-from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Worst, heading
+from txl_tf.metrics.task_results import ByLabel, Confusion, Panel, Worst, heading
 
 CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
 NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)
@@ -38,11 +38,7 @@ def by_class(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> lis
 def error_files(
     panels: Sequence[Panel], source: Callable[[int], dict[str, Any]] = lambda _: {}, separator: str = "|"
 ) -> dict[str, str]:
-    """The content of each file by its name, from the panels of an evaluation.
-
-    `source` gives what is known of the text of a wrong prediction by its number, as `FineTuning.source`; `separator` is
-    that of labels in a cell.
-    """
+    """The content of each file by its name; `source` as `FineTuning.source`, `separator` of labels in a cell."""
     files = {}
     for panel in panels:
         if isinstance(panel, Confusion):
@@ -65,7 +61,8 @@ def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
         table = tables.get(name, [])
         if len(table) > 1 and (name == CLASSES_FILE or len(table) <= MOST_CLASSES + 1):
             yield f"{title} (`{name}`):\n"
-            yield from _markdown([[_rounded(cell) for cell in row] for row in table])
+            head, *body = ([_plain(_rounded(cell)) for cell in row] for row in table)
+            yield from (f"| {' | '.join(row)} |" for row in (head, ["---", *["--:"] * (len(head) - 1)], *body))
             yield ""
     worst = tables.get(WORST_FILE, [])[1 : MOST_ERRORS + 1]
     if worst:
@@ -84,7 +81,6 @@ def _classes(names: Sequence[str], *counts: np.ndarray) -> str:
 
 
 def _worst(worst: Worst, source: Callable[[int], dict[str, Any]], separator: str) -> str:
-    """A row for each wrong prediction: its place, the table's other cells, what is wrong, and the whole text."""
     found = []
     for one in worst.rows:
         about = {"text": one.text} | source(one.number)
@@ -109,17 +105,11 @@ def _rows(name: str, text: str) -> list[list[str]]:
         rows = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
         raise InputError(f"{name} is not CSV ({error}): remove it") from error
-    width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: len(rows[0]) if rows else 0, CONFUSION_FILE: len(rows)}[
-        name
-    ]
+    own = len(rows[0]) if rows else 0
+    width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: own, CONFUSION_FILE: len(rows)}[name]
     if not rows or any(len(row) != width for row in rows):
         raise InputError(f"{name} is damaged, its rows do not have {width} columns: remove it")
     return rows
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    head, *body = ([_plain(cell) for cell in row] for row in rows)
-    yield from (f"| {' | '.join(row)} |" for row in (head, ["---", *["--:"] * (len(head) - 1)], *body))
 
 
 def _plain(text: str) -> str:

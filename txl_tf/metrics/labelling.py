@@ -33,10 +33,7 @@ def rates(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> tuple[
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
-
-    The mean is over classes that occur among labels or predictions; for other classes the denominator would be zero.
-    """
+    """The mean of F1 = 2 TP / (2 TP + FP + FN) over the classes that occur among labels or predictions."""
     classes = int(max(label.max(), predicted.max())) + 1
     table = confusion(label, predicted, classes)
     both = table.sum(axis=0) + table.sum(axis=1)
@@ -44,10 +41,9 @@ def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def matthews(label: np.ndarray, predicted: np.ndarray) -> float:
-    """The correlation of labels and predictions for any number of classes (Gorodkin 2004, the statistic R_K).
+    """The correlation R_K of labels and predictions (Gorodkin 2004); for two classes it is Matthews' coefficient.
 
-    For two classes it is Matthews' coefficient. It is 0 where all labels or all predictions are one class, as in
-    scikit-learn: there the definition divides zero by zero.
+    It is 0 where all labels or all predictions are one class, as in scikit-learn; the definition divides zero by zero.
     """
     classes = int(max(label.max(), predicted.max())) + 1
     table = confusion(label, predicted, classes).astype(np.float64)
@@ -95,8 +91,7 @@ def interval(share: float, count: int) -> tuple[float, float]:
 def label_counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each label how often it is predicted rightly, occurs, and is predicted, int [C]; for `rates`."""
     label, predicted = label.astype(bool), predicted.astype(bool)
-    right, there, given = ((label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0))
-    return right, there, given
+    return (label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0)
 
 
 def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:

@@ -1,17 +1,92 @@
-"""The results of a fine-tuned model on some examples."""
+"""The results of a fine-tuned model on some examples, and data for pictures, texts and tables about them.
+
+training/board/draw_panels.py draws panels for TensorBoard, and metrics/error_files.py writes them as files.
+"""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from txl_tf.metrics.panels import Panel, Worst, Wrong
-
 if TYPE_CHECKING:
+    from txl_tf.data.examples.example_set import ExampleSet
     from txl_tf.data.vocabularies import Vocabulary
+
+FIRST, SECOND = 0, 1  # segment ids, as in data/examples/layout.py
+
+
+class Confusion(NamedTuple):
+    """How often examples of each class, in rows, are predicted as each class, in columns: int [C, C]."""
+
+    labels: tuple[str, ...]
+    counts: np.ndarray
+
+
+class ByLabel(NamedTuple):
+    """How often each of C labels is predicted rightly, there, and predicted, int [C]; a text may have several."""
+
+    labels: tuple[str, ...]
+    right: np.ndarray
+    there: np.ndarray
+    predicted: np.ndarray
+
+
+class Reliability(NamedTuple):
+    """The probability of each example's prediction, [n], and whether it is right, bool [n]."""
+
+    confidence: np.ndarray
+    right: np.ndarray
+
+
+class Wrong(NamedTuple):
+    """A wrong prediction.
+
+    number: of its text or question, from 0 on.
+    columns: its label and prediction and, where there are such, probability and loss; or error, what is wrong in words.
+    text: as the model reads it.
+    """
+
+    number: int
+    columns: Mapping[str, Any]
+    text: str
+
+
+class Worst(NamedTuple):
+    """The worst predictions, the worst first."""
+
+    rows: tuple[Wrong, ...]
+
+
+Panel = Confusion | ByLabel | Reliability | Worst
+
+
+def heading(columns: Mapping[str, Any]) -> str:
+    """The columns of a wrong prediction, or of its row in a file, in words."""
+    if "error" in columns:
+        return str(columns["error"])
+    given, right = (
+        (value if isinstance(value, str) else ", ".join(value)) or "nothing"
+        for value in (columns["prediction"], columns["label"])
+    )
+    sure, loss = columns.get("probability", ""), columns.get("loss", "")
+    about = given if sure == "" else f"{given} ({float(sure):.1%})"
+    return f"{about} instead of {right}" + ("" if loss == "" else f", loss {float(loss):.3f}")
+
+
+def texts_of(examples: ExampleSet, vocabulary: Vocabulary, i: int) -> str:
+    """The text of an example, or its two texts, as the model reads them."""
+    sides = [decoded(examples, vocabulary, (i,), segment) for segment in (FIRST, SECOND)]
+    return "\n\n".join(side for side in sides if side)
+
+
+def decoded(examples: ExampleSet, vocabulary: Vocabulary, place: tuple[int, ...], segment: int) -> str:
+    """The text of one segment of a row of tokens."""
+    tokens, segments, padding = (examples.features[name][place] for name in ("tokens", "segments", "padding"))
+    return vocabulary.decode(tokens[(segments == segment) & ~padding].tolist()).strip()
+
 
 Outputs = Mapping[str, np.ndarray]
 """A task's `outputs` by name, [n, ..], for all examples in order."""

@@ -24,11 +24,10 @@ State = Any
 
 
 class Loss(typing.NamedTuple):
-    """The result of an objective for a batch.
+    """The result of an objective for a batch, with the state after it.
 
     total: scalar, the sum of the targets' losses, in nats; it is differentiated.
     weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
-    state: the state after the batch.
     penalties: scalars, one for each of the objective's `penalties`: sums as `total`. The step differentiates them, too,
         but the loss does not include them.
     """
@@ -59,11 +58,10 @@ class Objective(Protocol):
 
 
 class ScoredBatch(typing.NamedTuple):
-    """The result of a scorer for a batch.
+    """The result of a scorer for a batch, with the state after it.
 
     targets: int32 [b, n]; -1: no target.
     nll: [b, n], the targets' negative log-likelihoods in nats.
-    state: the state after the batch.
     bins: int32 [b, n] for each of the scorer's `breakdowns`, in their order: each target's bin.
     """
 
@@ -107,3 +105,26 @@ class AttentionView(typing.NamedTuple):
     probabilities: Callable[[Batch], dict[str, tf.Tensor]]
     queries: dict[str, np.ndarray]
     m_len: int
+
+
+Examples = dict[str, tf.Tensor]
+"""tokens, segments, padding [b, T] or [b, n, T]; label [b, ..], where it is known; weight [b]."""
+
+
+class TaskObjective(Objective):
+    """One forward pass, a loss for each example, no state; `task` is the FineTuning."""
+
+    def __init__(self, model: Any, config: Any, task: Any):
+        self.model, self.config, self.task = model, config, task
+
+    def initial_state(self, lanes: int) -> tuple[()]:
+        """Nothing is carried from batch to batch."""
+        return ()
+
+    def __call__(self, batch: Examples, state: tuple[()], seed: Any, training: bool) -> Loss:
+        """The loss of a batch; see Objective. The weight is the number of targets."""
+        logits = self.task.logits(self.model, batch, self.config, seed=seed, training=training)
+        losses = self.task.losses(logits, batch)
+        weight = tf.cast(batch["weight"], losses.dtype)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
+        return Loss(total, tf.reduce_sum(self.task.targets(batch, weight)), state)

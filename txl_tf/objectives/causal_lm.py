@@ -47,7 +47,6 @@ def slowness_penalty(hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
 
 
 def _mean_squares(x: tf.Tensor) -> tf.Tensor:
-    """[B, T, D] -> [B, T]."""
     return tf.reduce_mean(tf.cast(x, accurate_dtype(x.dtype)) ** 2, axis=-1)
 
 
@@ -104,8 +103,7 @@ class CausalLM(Objective):
 def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:
     """How many segments evaluation reads at once: as many as make up a block of attention's queries.
 
-    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster. For
-    `sliding_window` see CausalScorer.
+    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster.
     """
     if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
@@ -123,12 +121,11 @@ def evaluation_lanes(
 class CausalScorer:
     """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
 
-    With an extended context nothing can be cached: a token's states depend on the segment it is read in. The model was
-    made in the strategy's scope.
+    With an extended context nothing can be cached: a token's states depend on the segment it is read in.
 
     Args:
-        evaluation: an EvalConfig, for the length of segments.
-        reach: a Reach: memory length, clamp_len and window, which may differ from training.
+        evaluation: for the length of segments.
+        reach: memory length, clamp_len and window, which may differ from training.
         sliding_window: W > 0: by a `SlidingWindow` of W tokens.
         segments: how many segments each lane of a batch has; with a cache only.
     """
@@ -152,6 +149,7 @@ class CausalScorer:
         else:
             self.initial_state = lambda lanes: model.initial_mems(lanes, reach)
             self._read = lambda tokens, mems: model(tokens, mems, reach=reach)
+        self.breakdowns: dict[str, tuple[str, ...]] = {}
         self.settings: dict[str, Any] = {
             "tgt_len": evaluation.tgt_len,
             **dataclasses.asdict(reach),
@@ -160,7 +158,6 @@ class CausalScorer:
         }
         if sliding_window or not reach.ext_len:
             del self.settings["ext_len"]
-        self.breakdowns: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def of(cls, model: TransformerXL, config: TransformerXLRunConfig, sliding_window: int = 0) -> CausalScorer:
@@ -213,10 +210,7 @@ class SlidingWindow:
     def __call__(
         self, tokens: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Reads a segment, int32 [B, T] with T static, after a state: hidden [B, T, D], and the new state.
-
-        Each hidden state is computed from the W newest tokens up to its own.
-        """
+        """Reads a segment, int32 [B, T] with T static, after a state: hidden [B, T, D], and the new state."""
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
 
@@ -237,8 +231,7 @@ def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRu
 
     Segments are those of the run's training, but at most as long as the memory, if there is one.
     """
-    reach = model.config.reach
-    m_len = reach.mem_len
+    reach, m_len = model.config.reach, model.config.reach.mem_len
     t_len = min(config.data.tgt_len, m_len or config.data.tgt_len)
     batches = EvaluationLanes(corpus, "valid", 1, t_len).batches().take(-(-m_len // t_len) + 1)
     with named_read_errors(corpus):

@@ -23,20 +23,7 @@ def transformer_xl(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
 
     A matmul [a, b] x [b, c] takes 2 a b c forward, and the same again backward for each of its two gradients: a factor
     of 3. The factor is 2 where no gradient flows back: into the sinusoids, and into the memory, unless the layer norm
-    of pre-LN or alrfou's vectors are applied to it. With E = H d_head, per layer:
-
-        query, key, value, output          3 * 2 B T 4 D E
-        feed-forward                       3 * 2 B T 2 D d_inner
-        memory's keys and values           2 * 2 B M 2 D E                  (or 3)
-        content scores, weighted values    3 * 2 B T K 2 E
-        position scores                    3 * 2 B T K E                    (transformer_xl, shaw)
-        projected sinusoids                2 * 2 K D E                      (transformer_xl)
-
-    and once, with d_embed and V' entries of the head (all of V without cutoffs, else c_1 and one per tail):
-
-        logits                             3 * 2 B scored d_embed V'
-        their projection                   3 * 2 B scored D d_embed         (where there is one)
-        the embedding's projection         3 * 2 B T D d_embed              (where there is one)
+    of pre-LN or alrfou's vectors are applied to it.
 
     With cutoffs only the head is counted; the tails, which have few tokens, would add little. batch_size is that of all
     replicas; T is tgt_len + ext_len; scored: how many targets of a segment count in the loss; None: all.
@@ -45,20 +32,17 @@ def transformer_xl(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
     K, E = M + T, config.n_head * config.d_head
     scored = tgt_len if scored is None else scored
     learns_through_memory = config.pre_lnorm or config.attn_type == "alrfou"
-
-    layer = 3 * 2 * B * T * (4 * D * E + 2 * D * config.d_inner)
-    layer += (3 if learns_through_memory else 2) * 2 * B * M * 2 * D * E
-    layer += 3 * 2 * B * T * K * 2 * E
+    layer = 3 * 2 * B * T * (4 * D * E + 2 * D * config.d_inner)  # query, key, value, output; feed-forward
+    layer += (3 if learns_through_memory else 2) * 2 * B * M * 2 * D * E  # the memory's keys and values
+    layer += 3 * 2 * B * T * K * 2 * E  # the content's scores, and weighted values
     if config.attn_type in ("transformer_xl", "shaw"):
-        layer += 3 * 2 * B * T * K * E
+        layer += 3 * 2 * B * T * K * E  # the positions' scores
     if config.attn_type == "transformer_xl":
-        layer += 2 * 2 * K * D * E
-
+        layer += 2 * 2 * K * D * E  # projected sinusoids
     head = config.cutoffs[0] + len(config.cutoffs) if config.cutoffs else config.vocab_size
     one_table = config.div_val == 1 or not config.cutoffs
-    projected = config.d_embed != D or (config.proj_same_dim and not one_table)
     vocabulary = 3 * 2 * B * scored * config.d_embed * head
-    if projected:
+    if config.d_embed != D or (config.proj_same_dim and not one_table):  # the projections of embeddings and logits
         vocabulary += 3 * 2 * B * (scored + T) * D * config.d_embed
     return config.n_layer * layer + vocabulary
 
@@ -71,24 +55,16 @@ def xlnet_step(config: XLNetRunConfig) -> int:
 def xlnet(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:
     """Multiplications and additions of the matmuls of one step of pretraining, counted as in `transformer_xl`.
 
-    In the last layer only the query stream is counted, and only keys and values of the content stream. With
-    E = H d_head, K = M + T and n rows, T + P or in the last layer P, per layer:
-
-        query, output                      3 * 2 B n 2 D E
-        key, value                         3 * 2 B T 2 D E
-        feed-forward                       3 * 2 B n 2 D d_inner
-        memory's keys and values           2 * 2 B M 2 D E
-        scores, weighted values            3 * 2 B n K 3 E          (the content's, the positions')
-        projected sinusoids                2 * 2 (K + T - 1) D E
-
-    and once 3 * 2 B P D V for the logits. Segments and the sign of distances in backward text are not counted.
-    batch_size is that of all replicas.
+    In the last layer only the query stream is counted, and only keys and values of the content stream. Segments and the
+    sign of distances in backward text are not counted. batch_size is that of all replicas.
     """
     B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head
 
     def layer(rows: int) -> int:
+        # Query and output; feed-forward; scores of content and positions, and weighted values.
         per_row = 3 * 2 * B * rows * (2 * D * E + 2 * D * config.d_inner + K * 3 * E)
+        # Keys and values of the segment and of the memory; projected sinusoids.
         return per_row + (3 * T + 2 * M) * 2 * B * 2 * D * E + 2 * 2 * (K + T - 1) * D * E
 
     vocabulary = 3 * 2 * B * predictions * D * config.vocab_size

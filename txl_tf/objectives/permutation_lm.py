@@ -52,10 +52,7 @@ class PermutationLM(Objective):
         return self.model.initial_mems(lanes)
 
     def scores(self, batch: PermutationBatch, state: Mems, **options: Any) -> ScoredBatch:
-        """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1.
-
-        options: seed and training as for `XLNet.call`.
-        """
+        """The targets of a segment and their NLL; a lane with fewer than P ends in -1; options: of `XLNet.call`."""
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
         positions = target_positions(is_target, self.config.num_predict)
@@ -102,11 +99,10 @@ class PermutationScorer:
         self._ranks = -(-rule.num_predict // 2)  # in the part with more targets
         self._rank_bins = min(self._ranks, RANK_BINS)
         bounds = [-(-i * self._ranks // self._rank_bins) for i in range(self._rank_bins + 1)]
+        ranks = [(str(first), str(end - 1)) for first, end in itertools.pairwise(bounds)]
         self.breakdowns: dict[str, tuple[str, ...]] = {
-            "rank": tuple(
-                f"{first}" if end - first == 1 else f"{first}-{end - 1}" for first, end in itertools.pairwise(bounds)
-            ),
-            "span": (*(str(size) for size in range(1, rule.max_span)), f"{rule.max_span}+"),
+            "rank": tuple("-".join(dict.fromkeys(ends)) for ends in ranks),
+            "span": (*map(str, range(1, rule.max_span)), f"{rule.max_span}+"),
         }
 
     def initial_state(self, lanes: int) -> Mems:
@@ -128,10 +124,7 @@ class PermutationScorer:
 
 
 def target_ranks(rank: tf.Tensor, is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
-    """How many targets of its part, is_target bool [B, T], come before each token in the order: int32 [B, T].
-
-    `rank` is int [B, T], as for `permutation_visible`; the first part has R tokens.
-    """
+    """How many targets of its part come before each token in the order: int32 [B, T]; the first part has R tokens."""
     part = tf.range(rank.shape[1]) >= reuse_len
     before = (rank[:, None] < rank[:, :, None]) & (part[:, None] == part)
     return tf.reduce_sum(tf.cast(before & is_target[:, None], tf.int32), axis=2)

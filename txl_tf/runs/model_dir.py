@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
-from txl_tf.data.examples.corpus import TaskCorpus
+from txl_tf.data.examples.example_set import TaskCorpus
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tables.columns import COLUMNS_FILE, Columns, table_columns
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary

@@ -39,7 +39,6 @@ def setting(
     """A field of a `Group`; its help and choices are also those of its command-line flag.
 
     Args:
-        default, help: its default, and its meaning, for users.
         choices: the values that a string may have; None: any.
         flag: "rare": its flag is listed by --helpfull only; the others have functions of their own, which follow.
         under: the heading of its flag, one of HEADINGS; None: that of its group.

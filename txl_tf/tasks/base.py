@@ -7,7 +7,9 @@ wait for it.
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
+import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,10 +23,9 @@ if TYPE_CHECKING:
     from txl_tf.data.lanes import EvaluationData, TrainingData
     from txl_tf.data.manifest import Corpus
     from txl_tf.data.tables.columns import Columns
-    from txl_tf.data.tables.table import Table
+    from txl_tf.data.tables.table import Rows, Table
     from txl_tf.metrics.task_results import TaskResults
-    from txl_tf.objectives.base import AttentionView, Objective, Scorer
-    from txl_tf.tasks.objective import TaskObjective
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,31 +180,21 @@ class FineTuning(Task):
         return {}
 
     def worth(self, result: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Numbers to stand beside a result on dev, and a sentence about it; ({}, ""): there is nothing to add.
-
-        `result` has the metrics, `examples`, their number, and the baselines if they are known.
-        """
+        """Numbers to stand beside a result on dev, its metrics and baselines, and a sentence; ({}, ""): nothing."""
         return {}, ""
 
     def training_data(self, corpus: Any, config: Any) -> TrainingData:
-        """The examples in batches."""
         from txl_tf.data.examples.batches import TrainingExamples
 
         return TrainingExamples.of(corpus, config)
 
     @abc.abstractmethod
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Any:
-        """The rows of a file or Table; their `understood` says what it was taken for.
-
-        `labelled`: whether every row must have a label; `tags`: those that a model knows.
-        """
+        """The rows of a file or Table; `labelled`: whether all must have a label; `tags`: those that a model knows."""
 
     @abc.abstractmethod
     def rows(self, values: Sequence[Any], columns: Columns) -> Any:
-        """Python values, as `Predictor.predict` takes them, as such rows, without labels.
-
-        `columns` are those of the model's run.
-        """
+        """Python values, as `Predictor.predict` takes them, as such rows without labels; the columns of the run."""
 
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         """The columns that are needed of a table without labels; `names` are those that it has."""
@@ -222,8 +213,7 @@ class FineTuning(Task):
         """Rows as the model reads them; InputError if a row has a label that the model does not know."""
 
     def objective(self, model: Any, config: Any) -> TaskObjective:
-        """The Objective that a run minimizes."""
-        from txl_tf.tasks.objective import TaskObjective
+        from txl_tf.objectives.base import TaskObjective
 
         return TaskObjective(model, config, self)
 
@@ -233,7 +223,7 @@ class FineTuning(Task):
 
     @abc.abstractmethod
     def losses(self, logits: Any, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """The loss of each example, [b], from the model's outputs; batch: see `tasks.objective`."""
+        """The loss of each example, [b], from the model's outputs; batch: see `objectives.base.Examples`."""
 
     def targets(self, batch: dict[str, tf.Tensor], weight: tf.Tensor) -> tf.Tensor:
         """How many targets each example has, [b], times its weight [b]; by default one."""
@@ -287,3 +277,71 @@ class FineTuning(Task):
     def levels(self, rows: Any, count: int) -> list[Hashable]:
         """For each row its class, of which each of `count` parts gets its share."""
         return [""] * len(rows)
+
+    def parts(self, rows: Rows[Any], count: int, seed: int) -> list[list[int]]:
+        """The numbers of the rows of each of `count` parts, in order; there are no more parts than rows.
+
+        Every class has its share in each part. Examples with the same text stay together: a model must not be evaluated
+        on a text that it learned by heart. A row whose class has no other text is in no part: without any one part, the
+        others must still have every class. Texts are dealt out in an order by `seed`.
+        """
+        levels = self.levels(rows, count)
+        texts: dict[Hashable, list[int]] = {}
+        for i, item in enumerate(rows):
+            texts.setdefault(self.group(item), []).append(i)
+        strata: dict[Hashable, list[list[int]]] = {}
+        for group in texts.values():
+            strata.setdefault(frozenset(levels[i] for i in group), []).append(group)
+        found: list[list[int]] = [[] for _ in range(min(count, len(rows)))]
+        draw, dealt = random.Random(seed), 0
+        for groups in strata.values():
+            draw.shuffle(groups)
+            for group in groups if len(groups) > 1 else ():
+                found[dealt % count] += group
+                dealt += 1
+        return [sorted(part) for part in found]
+
+
+def parted(rows: Rows[Any], numbers: Sequence[int]) -> tuple[Rows[Any], Rows[Any]]:
+    """The rows without those of these numbers, which keep what is known of all; and the rows of these numbers."""
+    rest, taken = copy.copy(rows), set(numbers)
+    rest[:] = [one for i, one in enumerate(rows) if i not in taken]
+    return rest, type(rows)([rows[i] for i in numbers])
+
+
+class SequenceTask(FineTuning):
+    """A task with C outputs for a sequence; by default softmax over C classes, label int [b]."""
+
+    head = "xlnet_with_logits/head/"
+
+    def model(self, settings: Any) -> keras.Model:
+        from txl_tf.models.xlnet.with_head import XLNetWithLogits
+
+        return XLNetWithLogits(settings)
+
+    def logits(self, model: Any, batch: dict[str, tf.Tensor], config: Any, **options: Any) -> tf.Tensor:
+        """Outputs for sequences or tokens; longer texts than tgt_len are read in segments of it."""
+        given = {name: batch[name] for name in ("segments", "padding")}
+        return model(batch["tokens"], **given, **options, segment_len=config.data.tgt_len)
+
+    def losses(self, logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """-log p(label), [b], in nats; logits [b, C]."""
+        import tensorflow as tf
+
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], logits)
+
+    def outputs(self, model: Any, batch: dict[str, tf.Tensor], config: Any) -> dict[str, tf.Tensor]:
+        import tensorflow as tf
+
+        logits = self.logits(model, batch, config)
+        found = self.predictions(logits, config)
+        if "label" in batch:
+            losses = self.losses(logits, batch)
+            found["loss"] = losses / tf.maximum(self.targets(batch, tf.ones_like(losses)), 1)
+        return found
+
+    def predictions(self, logits: tf.Tensor, config: Any) -> dict[str, tf.Tensor]:
+        """log_probs [b, C], in nats."""
+        import tensorflow as tf
+
+        return {"log_probs": tf.nn.log_softmax(logits)}

@@ -16,20 +16,18 @@ from txl_tf.data.tables.written import written_list
 from txl_tf.errors import InputError
 from txl_tf.metrics import labelling
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Panel, Reliability, texts_of
-from txl_tf.metrics.task_results import Dev, TaskResults
+from txl_tf.metrics.task_results import Confusion, Dev, Panel, Reliability, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.groups import Group, usual
-from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.labels import class_numbers, file_of, label_names, twins
+from txl_tf.tasks import texts
+from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, table_examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.corpus import TaskCorpus
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, TaskCorpus
     from txl_tf.data.vocabularies import Vocabulary
 
 
@@ -65,10 +63,7 @@ class ClassResults(TaskResults):
         return {measure.__name__: measure(self.label, predicted) for measure in measures}
 
     def collapse(self, dev: Dev) -> str | None:
-        """Reports that all predictions are one class or, with labels, that they are no better than that.
-
-        If all labels are one class, it says nothing.
-        """
+        """Reports that all predictions are one class or no better than that, unless all labels are one class."""
         label, (predicted, _) = self.label, self.chosen()
         if label is not None and np.ptp(label) == 0:
             return None
@@ -129,7 +124,6 @@ def _bag_of_tokens(corpus: TaskCorpus) -> float:
 
 
 def _tokens(examples: ExampleSet) -> list[list[int]]:
-    """The tokens of each example without padding."""
     tokens, padding = examples.features["tokens"], examples.features["padding"]
     return [row[~absent].tolist() for row, absent in zip(tokens, padding, strict=True)]
 
@@ -176,35 +170,30 @@ class Classification(TextTask):
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
         rows = read_table(path, columns, labelled)
         if labelled:
-            names = label_names(rows)
+            names = texts.label_names(rows)
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
-            rows.remarks += tuple(twins(names))
+            rows.remarks += tuple(texts.twins(names))
             if all(written_list(name) is not None for name in names):
                 rows.remarks += (f"labels such as {names[0]!r} are read as they stand: --task=multi_label reads lists",)
         return rows
 
     def examples(self, rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
-        labels = label_names(rows) if plan.labels is None else plan.labels
+        labels = texts.label_names(rows) if plan.labels is None else plan.labels
         if len(labels) < 2:
             raise InputError(f"{file_of(rows)} has only the label {labels[0]!r}: there is nothing to tell apart")
-        return table_examples(rows, plan, class_numbers(rows, labels) if plan.labelled else None, labels)
+        return table_examples(rows, plan, texts.class_numbers(rows, labels) if plan.labelled else None, labels)
 
     def signature_result(self, outputs: dict[str, Any], item: Row) -> dict[str, Any]:
         return outputs | {"label": outputs["labels"]}
 
-    def signatures(self, served: Served) -> Signatures:
-        """`classify`: the most likely class of each text or pair; see README."""
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
         import tensorflow as tf
 
-        def classify(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-            probabilities = tf.exp(served_texts(served, texts, second)["log_probs"])
-            classes = tf.constant(served.labels)
-            return {
-                "labels": tf.gather(classes, tf.argmax(probabilities, axis=1)),
-                "probability": tf.reduce_max(probabilities, axis=1),
-                "probabilities": probabilities,
-                # A row for each text: TensorFlow Serving cuts every output by its first axis.
-                "classes": tf.broadcast_to(classes, tf.shape(probabilities)),
-            }
-
-        return {classify: text_specs()}
+        probabilities, classes = tf.exp(found["log_probs"]), tf.constant(served.labels)
+        return {
+            "labels": tf.gather(classes, tf.argmax(probabilities, axis=1)),
+            "probability": tf.reduce_max(probabilities, axis=1),
+            "probabilities": probabilities,
+            # A row for each text: TensorFlow Serving cuts every output by its first axis.
+            "classes": tf.broadcast_to(classes, tf.shape(probabilities)),
+        }

@@ -21,20 +21,17 @@ from txl_tf.data.tables.table import Rows, Table
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.metrics import labelling
-from txl_tf.metrics.panels import FIRST, SECOND, Panel, Reliability, decoded
-from txl_tf.metrics.task_results import Dev
+from txl_tf.metrics.task_results import FIRST, SECOND, Dev, Panel, Reliability, decoded
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.base import Served, Signatures, predicting
+from txl_tf.tasks.base import SequenceTask, Served, Signatures, predicting
 from txl_tf.tasks.classification import ClassResults
-from txl_tf.tasks.sequences import SequenceTask
 from txl_tf.tasks.settings import XLNetScoreConfig
 from txl_tf.tasks.texts import checked
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
-    from txl_tf.data.examples.pairs import Pair
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
     from txl_tf.data.vocabularies import Vocabulary
 
 
@@ -70,30 +67,24 @@ def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
 
 def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
     for question in found:
-        if len(question.options) != len(found[0].options):
-            raise InputError(
-                f"{question.where} has {counted(len(question.options), 'option')}, but {found[0].where} has "
-                f"{len(found[0].options)}: all questions must have the same number"
-            )
+        count, first = len(question.options), len(found[0].options)
+        if count != first:
+            other = f"{found[0].where} has {first}: all questions must have the same number"
+            raise InputError(f"{question.where} has {counted(count, 'option')}, but {other}")
     return found
 
 
 def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:
     """The questions of one of RACE's files, in the form of a line of JSON."""
-    columns = {"question": "questions", "options": "options", "answer": "answers"}
-    if not answered:
-        del columns["answer"]
-    lists: dict[str, list[Any]] = {}
-    for name, key in columns.items():
-        column = value.get(key)
-        if not isinstance(column, list):
+    keys = ("questions", "options", "answers") if answered else ("questions", "options")
+    for key in keys:
+        if not isinstance(value.get(key), list):
             raise InputError(f"{file} has no list {key!r}, as RACE's files have")
-        lists[name] = column
-    lengths = {len(column) for column in lists.values()}
-    if len(lengths) > 1:
-        raise InputError(f"{file}: its lists {', '.join(columns.values())} have different lengths")
-    rows = zip(*lists.values(), strict=True)
-    return [{"article": value.get("article")} | dict(zip(lists, row, strict=True)) for row in rows]
+    if len({len(value[key]) for key in keys}) > 1:
+        raise InputError(f"{file}: its lists {', '.join(keys)} have different lengths")
+    rows = zip(*(value[key] for key in keys), strict=True)
+    names = "question", "options", "answer"
+    return [{"article": value.get("article")} | dict(zip(names, row, strict=False)) for row in rows]
 
 
 def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:
@@ -142,8 +133,7 @@ class ChoiceResults(ClassResults):
         """choice, the option's number, option, its text, and the probabilities of all options."""
         found = []
         for question, row in zip(rows, np.exp(self.outputs["log_probs"]), strict=True):
-            best = int(row.argmax())
-            probabilities = row.tolist()
+            best, probabilities = int(row.argmax()), row.tolist()
             about = {"choice": best, "option": question.options[best]}
             found.append(about | {"probability": probabilities[best], "probabilities": probabilities})
         return found
@@ -168,13 +158,8 @@ class MultipleChoice(SequenceTask):
         '[{"article": "It rains.", "question": "It is _ .", "options": ["wet", "dry"]}]',
     )
 
-    def read(
-        self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()
-    ) -> Rows[RaceQuestion]:
-        """Questions of RACE's folders or of rows, each with one or with all questions of an article.
-
-        InputError if columns are named, something is missing, or the numbers of options differ.
-        """
+    def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Any = ()) -> Rows[RaceQuestion]:
+        """Of RACE's folders, or of rows with one or with all questions of an article."""
         columns.refuse_names("multiple choice reads article, question, options and answer")
         faults, found = Faults(path if isinstance(path, str) else path.name), Rows[RaceQuestion]()
         table = read_rows(path, columns, faults, labelled)
@@ -221,8 +206,8 @@ class MultipleChoice(SequenceTask):
         """
         import tensorflow as tf
 
+        from txl_tf.data.examples.example_set import pair_examples
         from txl_tf.data.examples.layout import cut_article, encode
-        from txl_tf.data.examples.pairs import pair_examples
 
         t_len, count = plan.config.data.tgt_len, len(rows[0].options)
         label = np.array([question.answer for question in rows], np.int32) if plan.labelled else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +13,10 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table
 from txl_tf.errors import Faults
 from txl_tf.metrics import labelling
-from txl_tf.metrics.panels import Panel, texts_of
-from txl_tf.metrics.task_results import Dev, TaskResults
-from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.labels import file_of
+from txl_tf.metrics.task_results import Dev, Panel, TaskResults, texts_of
+from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.settings import TextsConfig, XLNetScoreConfig
-from txl_tf.tasks.texts import INPUTS, Row, TextTask, read_table, served_texts, table_examples, text_specs
+from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, table_examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,13 +36,10 @@ class XLNetRegressionConfig(XLNetScoreConfig):
 
 def scores(rows: Sequence[Row]) -> np.ndarray:
     """The labels as numbers, float32 [n]; InputError if one is not a finite number."""
-    found = np.zeros(len(rows), np.float32)
-    faults = Faults(file_of(rows))
+    found, faults = np.full(len(rows), np.nan, np.float32), Faults(file_of(rows))
     for i, row in enumerate(rows):
-        try:
+        with contextlib.suppress(ValueError):
             found[i] = float(row.label)
-        except ValueError:
-            found[i] = math.nan
         if not np.isfinite(found[i]):
             faults.add(f"{row.where} has the label {row.label!r}, which is not a finite number")
     faults.raise_any()
@@ -81,7 +76,6 @@ class ScoreResults(TaskResults):
         return [self.worst(label != score, shown)]
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
-        """score."""
         return [{"score": score} for score in self.outputs["score"].tolist()]
 
 
@@ -118,10 +112,5 @@ class Regression(TextTask):
     def signature_result(self, outputs: dict[str, Any], item: Row) -> dict[str, Any]:
         return {"score": outputs["scores"]}
 
-    def signatures(self, served: Served) -> Signatures:
-        """`regress`: the score of each text or pair; see README."""
-
-        def regress(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"scores": served_texts(served, texts, second)["score"]}
-
-        return {regress: text_specs()}
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
+        return {"scores": found["score"]}

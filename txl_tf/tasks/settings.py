@@ -47,17 +47,9 @@ class ExamplesEvalConfig(Group):
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
 
-def _fine_tuning() -> TrainConfig:
-    """Settings that the official scripts' fine-tuning commands share; and only the newest checkpoint is kept."""
-    return TrainConfig(
-        learning_rate=2e-5,
-        lr_schedule="linear",
-        min_lr_ratio=0.0,
-        adam_epsilon=1e-6,
-        clip=1.0,
-        steps_per_loop=50,
-        keep_checkpoints=1,
-    )
+_FINE_TUNING: dict[str, Any] = {"learning_rate": 2e-5, "lr_schedule": "linear", "min_lr_ratio": 0.0}
+_FINE_TUNING |= {"adam_epsilon": 1e-6, "clip": 1.0, "steps_per_loop": 50, "keep_checkpoints": 1}
+"""Settings that the official scripts' fine-tuning commands share; and only the newest checkpoint is kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +59,7 @@ class XLNetHeadRunConfig(Config):
     family: ClassVar[str] = "xlnet"
 
     data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
-    train: TrainConfig = dataclasses.field(default_factory=_fine_tuning)
+    train: TrainConfig = dataclasses.field(default_factory=lambda: TrainConfig(**_FINE_TUNING))
     eval: ExamplesEvalConfig = dataclasses.field(default_factory=ExamplesEvalConfig)
     objective: Group = dataclasses.field(default_factory=Group)  # without settings: it follows from the head
 
@@ -90,15 +82,13 @@ class XLNetHeadRunConfig(Config):
         return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
 
     def fit_to_pretrained(self: AnyHeadConfig, pretrained: Config, train: Any) -> AnyHeadConfig:
-        """With the pretrained model's sizes and settings, and one class for each label of the ExampleSet `train`.
-
-        If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
-        """
+        """With the pretrained model's sizes and settings, and one class for each label of the ExampleSet `train`."""
         classes = {"n_class": len(train.labels)} if train.labels else {}
         return self.replace(model=self.shared_settings(pretrained) | classes)
 
     def shared_settings(self, pretrained: Config) -> dict[str, Any]:
         """The settings of the model that are the pretrained model's, or follow from them."""
+        # In texts of several segments all tokens are remembered, and empty slots of memory are masked.
         names = {field.name for field in dataclasses.fields(self.model)} - {"n_class"}
         shared = {name: value for name, value in vars(pretrained.model).items() if name in names}
         return shared | ({"reuse_len": 0, "mem_init": "empty"} if self.max_segments > 1 else {})

@@ -1,11 +1,16 @@
 """Texts and pairs of texts in tables, each with a label: what the tasks that read them share.
 
-A row that cannot be used is a fault, with file and line. One error lists all faults of a file.
+Labels are read from cells, and numbered. A row that cannot be used is a fault, with file and line. One error lists all
+faults of a file.
 """
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import dataclasses
+import decimal
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +20,154 @@ from txl_tf.counted import counted
 from txl_tf.data.tables.columns import COLUMN_NAMES, Columns, near_name
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.table import Rows, Table
+from txl_tf.data.tables.workbooks import BadCell
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.base import Served
-from txl_tf.tasks.labels import LabelReader, one_label, text_in
-from txl_tf.tasks.sequences import SequenceTask
+from txl_tf.tasks.base import SequenceTask, Served, Signatures
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
-    from txl_tf.data.examples.pairs import Pair
+    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
+
+
+MISSING = {"nan", "<na>", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
+"""What pandas and spreadsheet programs write for a missing value or an error, in small letters."""
+
+LabelReader = Callable[[dict[str, Any], str], str]
+"""(values of a row, where it stands) -> its label."""
+
+
+def refuse_bad_cell(value: Any, where: str) -> None:
+    """Raises InputError if a value is a cell that cannot be used."""
+    if isinstance(value, BadCell):
+        raise InputError(f"{where}: {value.fault}")
+
+
+def text_in(values: dict[str, Any], column: str, where: str, needed: bool = False) -> str:
+    """The text in a column; "" if there is none: it is null or NaN, or the column is missing and not needed."""
+    if needed and column not in values:
+        shown = ", ".join(map(repr, values))
+        raise InputError(f"{where} has no column {column!r} but {shown}: correct the line")
+    value = values.get(column)
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:
+        return ""
+    refuse_bad_cell(value, where)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{where}: {column!r} must be a text or a number, not {json.dumps(value, default=str)[:40]}")
+    return str(value)
+
+
+def one_label(table: Table, columns: Columns) -> LabelReader:
+    """The reader of the one label of a row, true and false by these names."""
+    names, column = columns.named_labels, columns.label_column
+
+    def read(values: dict[str, Any], where: str) -> str:
+        value = values.get(column)
+        refuse_bad_cell(value, where)
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+            values = values | {column: value}
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list):
+            raise InputError(
+                f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
+            )
+        refuse_missing(str(value).strip(), where)
+        label = text_in(values, column, where, True).strip()
+        if not label:
+            raise InputError(f"{where} has no label in column {column!r}: remove the row or correct it")
+        return name_of(label, names, where) if names else label
+
+    return read
+
+
+def refuse_missing(label: str, where: str) -> None:
+    """Raises InputError for a label such as nan."""
+    if label.lower() in MISSING:
+        remedy = "correct it or remove the row"
+        raise InputError(f"{where} has the label {label!r}, which stands for a missing value: {remedy}")
+
+
+def name_of(number: Any, names: Sequence[str], where: str) -> str:
+    """The name of a label or tag that is a number, or is a name itself; InputError if there is none."""
+    with contextlib.suppress(TypeError, ValueError, IndexError, OverflowError):
+        place = float(number)
+        if place >= 0 and place.is_integer():
+            return names[int(place)]
+    if number in names:
+        return str(number)
+    raise InputError(
+        f"{where} has the label {str(number)[:40]!r}, but --label_names has the names of 0 to {len(names) - 1}"
+    )
+
+
+def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The labels that occur, in order: as integers if all of them are integers, otherwise as text."""
+    names = {row.label for row in rows}
+    try:
+        return tuple(sorted(names, key=lambda name: (int(name), name)))  # 1 and 01 are two labels
+    except ValueError:
+        return tuple(sorted(names))
+
+
+def class_numbers(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
+    """The number of each row's class, int32 [n]; InputError if a label is not among `labels`."""
+    numbers = {name: i for i, name in enumerate(labels)}
+    unknown = [f"{row.where} has the label {row.label!r}" for row in rows if row.label not in numbers]
+    refuse_unknown(unknown, labels, rows)
+    return np.array([numbers[row.label] for row in rows], np.int32)
+
+
+def refuse_unknown(unknown: Sequence[str], labels: tuple[str, ...], rows: Sequence[Any]) -> None:
+    """Raises InputError if rows have unknown labels: `unknown` has the beginning of a sentence for each such row."""
+    shown, faults = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else ""), Faults(file_of(rows))
+    for begin in unknown:
+        faults.add(f"{begin}, which the model does not know: it has {shown}")
+    faults.raise_any()
+
+
+def file_of(rows: Sequence[Any]) -> str:
+    """The file of rows with `where`, its name and a line; "" if there are none."""
+    return rows[0].where.rpartition(", ")[0] if rows else ""
+
+
+def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
+    """How often each class occurs, in one line; if there are many, the three largest and the two smallest."""
+    counts = np.bincount(numbers, minlength=len(labels))
+    order = np.argsort(-counts, kind="stable")
+    shown = [f"{labels[i]} {counts[i] / len(numbers):.1%}" for i in order]
+    shown = shown if len(shown) <= 6 else [*shown[:3], "..", *shown[-2:]]
+    ratio = counts.max() / max(counts.min(), 1)
+    return f"{len(labels)} classes: {', '.join(shown)}; the largest is {ratio:.1f} times the smallest"
+
+
+def twins(labels: Sequence[str]) -> list[str]:
+    """A sentence for each group of labels that are one number, or differ only by case or spaces."""
+    groups: dict[Hashable, list[str]] = {}
+    for label in labels:
+        groups.setdefault(_likeness(label), []).append(label)
+    said = []
+    for like, group in groups.items():
+        if len(group) > 1:
+            how = "differ only by case or spaces" if isinstance(like, str) else "are one number"
+            said.append(
+                f"the labels {', '.join(map(repr, group))} {how}, and are {len(group)} classes: if one is meant, "
+                "correct the file"
+            )
+    return said
+
+
+def _likeness(label: str) -> Hashable:
+    plain = "".join(label.split()).casefold()
+    with contextlib.suppress(decimal.InvalidOperation):
+        number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
+        return number if number.is_finite() else plain
+    return plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +193,12 @@ def read_table(
     path: str | Table,
     columns: Columns,
     labelled: bool = True,
-    label_reader: Callable[[Table, Columns, bool], LabelReader] = one_label,
+    label_reader: Callable[[Table, Columns], LabelReader] = one_label,
 ) -> Rows[Row]:
-    """The rows of a file that `read_rows` can read, or of a Table.
+    """The rows of a file that `read_rows` can read, or of a Table; those without any content are skipped and counted.
 
-    Rows without any content are skipped, and the remarks count them.
-
-    Args:
-        labelled: whether every row must have a label; if not, a missing label is "".
-        label_reader: what reads a label, made for the whole table; by default a label is one class or number.
+    `labelled`: whether every row must have a label; if not, labels are not read. `label_reader` makes their reader for
+    the whole table; by default a label is one class or number.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If
@@ -68,7 +206,7 @@ def read_table(
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled)
-    read_label = label_reader(table, columns, labelled)
+    read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
     rows, without_text = Rows[Row](), []
     for line, values in table.rows:
@@ -83,14 +221,18 @@ def read_table(
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
-            second, label = text_in(values, columns.text_b_column, where), read_label(values, where)
+            second = text_in(values, columns.text_b_column, where)
+            label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
     faults.raise_any(len(rows) + len(without_text))
     if not rows:
         raise InputError(f"{table.name} has no rows")
     rows.table = table
-    found = ((table.empty, "any content"), (without_text, "text"))
-    rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
+    for lines, what in ((table.empty, "any content"), (without_text, "text")):
+        if lines:
+            shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
+            places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
+            rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
@@ -101,14 +243,7 @@ def read_table(
     return rows
 
 
-def _left_out(lines: Sequence[int], what: str) -> str:
-    shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
-    one = len(lines) == 1
-    return f"{counted(len(lines), 'row')} without {what} left out ({'line' if one else 'lines'} {shown})"
-
-
 def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
-    """Raises InputError if the table lacks a column that is needed, or that the user named."""
     needed = {"text_column": True, "text_b_column": False, "label_column": labelled and not columns.label_columns}
     for name, always in needed.items():
         column = getattr(columns, name)
@@ -139,13 +274,12 @@ def table_examples(
 ) -> ExampleSet:
     """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n, ..].
 
-    `meta` says for each whether it was cut; remarks are those of the rows, the given ones, and how many were cut. The
-    plan's settings of data say S, max_segments.
+    Remarks are those of the rows, the given ones, and how many were cut. The plan's settings say S, max_segments.
     """
     import tensorflow as tf
 
+    from txl_tf.data.examples.example_set import pair_examples
     from txl_tf.data.examples.layout import cut_longer, encode
-    from txl_tf.data.examples.pairs import pair_examples
 
     t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
 
@@ -165,7 +299,6 @@ class TextTask(SequenceTask):
     tables = True
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[Row]:
-        """Texts and pairs of texts; InputError if one is something else, or empty."""
         rows = []
         for i, text in enumerate(values, 1):
             pair = (text, "") if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
@@ -208,28 +341,29 @@ class TextTask(SequenceTask):
     def facts(self, served: Served) -> dict[str, Any]:
         return {"long": " " + served.filled("long_texts").rstrip() if served.config.max_segments > 1 else ""}
 
+    @abc.abstractmethod
+    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
+        """The outputs of the signature, from the `predictions` for its texts."""
+
+    def signatures(self, served: Served) -> Signatures:
+        """For texts [B] and the second text of each pair, "" where there is none; see README."""
+        import tensorflow as tf
+
+        from txl_tf.data.examples.layout import lay_out
+
+        data, spec = served.config.data, tf.TensorSpec([None], tf.string)
+
+        def predict(texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+            texts = checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
+            laid_out = lay_out(served.vocabulary, texts, second, data.tgt_len, data.max_segments)
+            return self.served_results(served.outputs(*laid_out), served)
+
+        predict.__name__ = self.signature
+        return {predict: {"texts": spec, "second": spec}}
+
 
 INPUTS = '["A text.", ("The first of a pair.", "The second.")]'
 """Texts for `Predictor.predict`, in Python."""
-
-
-def text_specs() -> dict[str, tf.TensorSpec]:
-    """The arguments of a signature for texts and pairs of texts."""
-    import tensorflow as tf
-
-    texts = tf.TensorSpec([None], tf.string)
-    return {"texts": texts, "second": texts}
-
-
-def served_texts(served: Served, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The predictions for texts [B] and the second text of each pair, "" where there is none."""
-    import tensorflow as tf
-
-    from txl_tf.data.examples.layout import lay_out
-
-    texts = checked(texts, tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
-    data = served.config.data
-    return served.outputs(*lay_out(served.vocabulary, texts, second, data.tgt_len, data.max_segments))
 
 
 def checked(given: tf.Tensor, size: tf.Tensor, other: tf.Tensor, remedy: str) -> tf.Tensor:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
-from txl_tf.data.examples.corpus import TaskCorpus
+from txl_tf.data.examples.example_set import TaskCorpus
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.devices import distribute

@@ -178,7 +178,7 @@ def test_malformed_questions(tmp_path, changes, message):
 def test_a_file_holds_the_examples(vocabulary, tmp_path, monkeypatch):
     """Many examples are encoded once; a change of the texts encodes them again; damage is found."""
     monkeypatch.setattr(example_set, "SMALL", 2)
-    monkeypatch.setattr("txl_tf.data.examples.pairs.CHUNK", 2)
+    monkeypatch.setattr("txl_tf.data.examples.example_set.CHUNK", 2)
     rows = [Row("the " * n, "", "", "") for n in range(1, 8)]
     label = np.arange(7, dtype=np.int32)
 

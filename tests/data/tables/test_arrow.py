@@ -14,7 +14,7 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.forms import read_rows
 from txl_tf.data.tables.results import is_table, with_results
 from txl_tf.errors import Faults, InputError
-from txl_tf.tasks.multi_label.rows import read_label_sets
+from txl_tf.tasks.multi_label import MultiLabel
 from txl_tf.tasks.texts import read_table
 
 FEATURES = {
@@ -69,7 +69,7 @@ def test_the_rows_are_those_of_json_lines(tmp_path, end):
 def test_labels_of_tasks(tmp_path):
     path = write(tmp_path / "t.parquet", table().slice(0, 1))
     assert [(row.text, row.label) for row in read_table(path, Columns())] == [("one", "pos")]
-    sets = read_label_sets(path, Columns(label_column="tags"))
+    sets = MultiLabel().read(path, Columns(label_column="tags"))
     assert [row.label for row in sets] == ['["B-PER", "O"]']
     with pytest.raises(InputError, match=r"t\.parquet, row 2 has no label in column 'label'"):
         read_table(write(tmp_path / "t.parquet", table()), Columns())

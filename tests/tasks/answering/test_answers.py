@@ -9,10 +9,16 @@ from xlnet_tokens import generated_lines, small_model
 
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.tasks.answering import QuestionsConfig
-from txl_tf.tasks.answering.answers import Answered, Candidate, decode, write_answers
-from txl_tf.tasks.answering.questions import QuestionExamples
+from txl_tf.tasks.answering.questions import (
+    Answered,
+    Candidate,
+    QuestionExamples,
+    decode,
+    examples,
+    read_windows,
+    write_answers,
+)
 from txl_tf.tasks.answering.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.tasks.answering.windows import examples, read_windows
 
 T = 24
 DATA = QuestionsConfig(tgt_len=T, max_query_len=6, doc_stride=5)
@@ -132,8 +138,8 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
     answered = QuestionExamples(features, {}, readings=lambda: asked).answered(found)
     found_again = 0
     for reading, one in zip(asked, answered, strict=True):
-        own_window = reading.windows[reading.owners[reading.answer.first]]
-        if reading.answer.last < sum(own_window):
+        own_window = reading.windows[reading.owners[reading.answer[0]]]
+        if reading.answer[1] < sum(own_window):
             assert one.answer(0.0) == reading.question.answers[0].text
             assert one.null_score == -9
             found_again += 1

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from txl_tf.tasks.answering.scores import answer_scores, exact_match, normalised, word_f1
-from txl_tf.tasks.answering.squad import Answer, SquadQuestion
+from txl_tf.tasks.answering.squad import Answer, SquadQuestion, answer_scores, exact_match, normalised, word_f1
 
 
 def question(name, *answers):

@@ -9,8 +9,8 @@ from xlnet_tokens import small_model
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.tasks.answering import QuestionsConfig
+from txl_tf.tasks.answering.questions import Window, cut_windows, examples, owners, read_windows
 from txl_tf.tasks.answering.squad import Answer, Paragraph, SquadQuestion
-from txl_tf.tasks.answering.windows import Window, cut_windows, examples, owners, read_windows
 
 SEP, CLS = 4, 3
 
@@ -73,7 +73,7 @@ def test_an_example_by_hand():
     [reading] = read_windows([paragraph(text, asked)], own, layout)
     pieces, query = own.encode(text).tolist(), own.encode(asked.text).tolist()[:3]
     assert reading.query.tolist() == query
-    assert text[reading.pieces.begin[reading.answer.first] : reading.pieces.end[reading.answer.last]] == "(one)"
+    assert text[reading.pieces.begin[reading.answer[0]] : reading.pieces.end[reading.answer[1]]] == "(one)"
     features = examples([reading], own, 16)
     assert len(reading.windows) == len(features["tokens"]) > 2
     whole = 0
@@ -85,8 +85,8 @@ def test_an_example_by_hand():
         assert example["padding"] == [False] * (16 - rest) + [True] * rest
         assert example["allowed"] == [True] * size + [False] * 5 + [True] + [False] * rest
         assert example["cls_index"] == size + 5
-        inside = first <= reading.answer.first and reading.answer.last < first + size
-        span = (reading.answer.first - first, reading.answer.last - first) if inside else (size + 5, size + 5)
+        inside = first <= reading.answer[0] and reading.answer[1] < first + size
+        span = (reading.answer[0] - first, reading.answer[1] - first) if inside else (size + 5, size + 5)
         assert (example["start"], example["end"]) == span
         assert example["impossible"] == (not inside)
         whole += inside
@@ -113,7 +113,7 @@ def test_the_first_answer_with_a_place_counts():
 
 
 def test_questions_keep_their_order_and_paragraphs(monkeypatch):
-    monkeypatch.setattr("txl_tf.tasks.answering.windows._AT_ONCE", 2)
+    monkeypatch.setattr("txl_tf.tasks.answering.questions._AT_ONCE", 2)
     paragraphs = [paragraph(f"the River {i}", *(question(f"fine {i} {j}") for j in range(i))) for i in range(5)]
     readings = list(read_windows(paragraphs, vocabulary(), QuestionsConfig(tgt_len=64, max_query_len=8)))
     assert [(one.text, one.question) for one in readings] == [

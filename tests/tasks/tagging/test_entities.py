@@ -7,9 +7,21 @@ from types import SimpleNamespace
 import pytest
 
 from txl_tf.tasks.tagging import Tagging
-from txl_tf.tasks.tagging.entities import Entity, Tags, by_kind, entity_scores, mistakes
 from txl_tf.tasks.tagging.examples import TaggedExamples
-from txl_tf.tasks.tagging.schemes import IO, IOB, OLDER, PLAIN, odd_tags, scheme_name, scheme_of
+from txl_tf.tasks.tagging.schemes import (
+    IO,
+    IOB,
+    OLDER,
+    PLAIN,
+    Entity,
+    Tags,
+    by_kind,
+    entity_scores,
+    mistakes,
+    odd_tags,
+    scheme_name,
+    scheme_of,
+)
 
 CASES = json.loads((pathlib.Path(__file__).parent / "seqeval_scores.json").read_text())
 

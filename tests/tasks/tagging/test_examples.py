@@ -11,7 +11,7 @@ from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.tasks.tagging import XLNetTaggingConfig, graph
 from txl_tf.tasks.tagging.examples import MARKS, NOTHING, tagged_examples
-from txl_tf.tasks.tagging.texts import read_tagged, tagged_rows
+from txl_tf.tasks.tagging.texts import read_tagged, untagged
 from txl_tf.tasks.tagging.words import word_places
 
 TEXTS = ["", " ", "EU rejects Germany's 2_x lamb.", "na\u00efve \u0905\u0902 \U0001f600\U0001f600 a\u200bb\n\tc", "(x)"]
@@ -72,7 +72,7 @@ def test_each_han_or_kana_sign_is_a_word():
     assert [SIGNS[b:e] for b, e in word_places(SIGNS)] == one_by_one.split()
     in_runs = "他在John的東京タワー 。 葛\U000e0100城 か\u3099き ㍿ 々\u3007 ｶﾅ 한국어 \U00020bb7野"
     assert [SIGNS[b:e] for b, e in word_places(SIGNS, runs=True)] == in_runs.split()
-    (older,), (newer,) = (tagged_rows([SIGNS], Columns(scheme=scheme)) for scheme in ("", "iob"))
+    older, newer = (untagged(SIGNS, "text 1", runs) for runs in (True, False))
     assert (older.words, newer.words) == (in_runs.split(), one_by_one.split())
 
 
@@ -97,7 +97,7 @@ def test_labels_stand_at_the_first_pieces(most):
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     words = ["River", "\u200b", "one", "dash-ed", "the"] * 6
     tags = [str(i % 7) for i in range(len(words))]
-    (row,) = tagged_rows([words])
+    row = untagged(words, "text 1", False)
     row = type(row)(row.text, row.places, tuple(tags), row.where)
     examples = tagged_examples([row], plan(vocabulary, most))
     tokens, label = examples.features["tokens"], examples.features["label"]
@@ -118,7 +118,7 @@ def test_labels_stand_at_the_first_pieces(most):
 
 
 def test_an_unknown_tag_is_refused():
-    (row,) = tagged_rows([["a"]])
+    row = untagged(["a"], "text 1", False)
     with pytest.raises(InputError, match="has the tag 'X', which the model does not know: it has O, B-A"):
         row = type(row)(row.text, row.places, ("X",), "f, line 1")
         tagged_examples([row], plan(random_xlnet.with_prefix(XLNetVocabulary), 1, ("O", "B-A")))

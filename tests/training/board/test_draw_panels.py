@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 from txl_tf.data.examples.example_set import ExamplePlan
 from txl_tf.data.tables.columns import Columns
-from txl_tf.metrics.panels import Confusion, Reliability, Worst, Wrong, heading
+from txl_tf.metrics.task_results import Confusion, Reliability, Worst, Wrong, heading
 from txl_tf.tasks.classification import ClassResults, XLNetClassificationConfig
 from txl_tf.tasks.multi_label import LabelSetResults, XLNetMultiLabelConfig
 from txl_tf.tasks.multiple_choice import ChoiceResults, MultipleChoice, XLNetMultipleChoiceConfig

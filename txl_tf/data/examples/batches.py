@@ -13,22 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.examples.corpus import TaskCorpus
-from txl_tf.data.examples.example_set import ExampleSet
+from txl_tf.data.examples.example_set import ExampleSet, TaskCorpus
 from txl_tf.data.lanes import host_lanes
 from txl_tf.hashing import numbered_seeds, random_bits
 from txl_tf.settings.run import Config
-
-Batch = dict[str, tf.Tensor]
 
 
 class TrainingExamples:
     """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
 
     Examples of weight 0, from which nothing is learned, are left out. The last batch of an epoch is filled up with
-    examples of weight 0. `weights` [n] say how much each example counts, not 0 for all; None: all count 1.
-
-    Attributes as for TrainingData.
+    examples of weight 0. `weights` [n] say how much each example counts; None: all count 1. See TrainingData.
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
@@ -92,8 +87,6 @@ class EvaluationExamples:
 
 
 class _BatchReader:
-    """Takes rows of an ExampleSet."""
-
     def __init__(self, examples: ExampleSet, weights: np.ndarray | None = None):
         weights = np.ones([len(examples)]) if weights is None else weights
         with tf.device("CPU:0"):
@@ -110,7 +103,7 @@ class _BatchReader:
         shape = [replicas, len(lanes) // replicas]
         columns = slice(self.t_len - length, None) if self._padded == "left" else slice(length)
 
-        def take(rows: tf.Tensor) -> Batch:
+        def take(rows: tf.Tensor) -> dict[str, tf.Tensor]:
             found = tf.maximum(rows, 0)
             batch = {"weight": tf.where(rows >= 0, tf.gather(self._weights, found), 0)}
             for name, tensor in self._tensors.items():

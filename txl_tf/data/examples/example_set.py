@@ -1,23 +1,23 @@
-"""A set of examples whose features have fixed shapes: in memory, or encoded once into a file of NumPy's.
-
-In use all examples are in memory, each feature as one array in a small type, so that any example can be read at any
-time.
-"""
+"""A set of examples whose features have fixed shapes: in memory, or encoded once into a file of NumPy's."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.counted import counted
+from txl_tf.data.examples.layout import PADDING, SECOND, join, pad_left
+from txl_tf.data.records import smallest_dtype
+from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import SubwordVocabulary, Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.progress import progress_bar
@@ -40,11 +40,11 @@ class ExampleSet:
     Attributes:
         features: by name, arrays [n, ..]. "padding", bool, is true where there is no token.
         origin: their source and how they were made, as JSON: equal for equal examples.
-        labels: the names of the classes, in the order of their numbers; () where there are no classes.
+        labels: the names of the classes, in the order of their numbers; () where there are none.
         meta: a JSON value for each example, kept beside; () if there is none.
         timed: the features whose last axis is time, [n, .., T].
         padded: the side of an example on which padding is: "left" or "right".
-        remarks: notes about the examples for the user, as sentences.
+        remarks: for the user, as sentences.
         weights: how much each counts in training, [n]; None: all count 1, or, if there is a feature "learned", those
             that it names.
     """
@@ -110,7 +110,7 @@ class ExamplePlan:
         labels: the names of the classes; None: those that occur in the rows.
         file: for encoded examples, .npz; None: they stay in memory.
         labelled: whether the examples have labels; if not, those of the rows are ignored.
-        scheme: of tags, see `tagging.schemes`.
+        scheme: of tags.
     """
 
     config: Any
@@ -132,16 +132,13 @@ class ExamplePlan:
     def make(
         self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
     ) -> ExampleSet:
-        """Encodes examples, or reads those that were encoded before.
+        """Encodes examples, or reads those that were encoded before; InputError if these are damaged.
 
         Args:
             chunks: encodes; called only if the examples were not written before.
             count: about how many examples there are; up to SMALL they stay in memory.
             layout: the settings that the examples depend on, besides the vocabulary.
             about: attributes of the ExampleSet besides features, origin and meta.
-
-        Raises:
-            InputError: they are damaged.
         """
         origin = {**self.origin, **layout}
 
@@ -167,10 +164,7 @@ class ExamplePlan:
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
-    """A remark on the examples that a setting cuts at `most` tokens; () if none was cut, or if it is not known.
-
-    `what` is the examples' name; "": examples.
-    """
+    """A remark on the examples, or what they are called, that a setting cuts at `most` tokens; () if none was cut."""
     count = sum(cut)
     if not count:
         return ()
@@ -212,3 +206,94 @@ def read_examples(path: str) -> ExampleSet | None:
         raise
     except Exception as error:  # NumPy and zipfile raise errors of many kinds
         raise InputError(f"{path} is not a whole set of examples ({one_line(error)[:100]}): {remedy}") from error
+
+
+CHUNK = 1_000  # rows that are encoded at once
+
+Pair = tuple[tf.RaggedTensor, tf.RaggedTensor]
+"""Ids of the first and the second text of each sequence."""
+
+
+def pair_examples(
+    rows: Sequence[Any],
+    plan: ExamplePlan,
+    label: np.ndarray | None,
+    encoded: Callable[[Sequence[Any]], tuple[Pair, Pair]],
+    shape: Sequence[int],
+    layout: Mapping[str, Any],
+    labels: tuple[str, ...] = (),
+) -> ExampleSet:
+    """Examples whose sequences are pairs of texts; `encoded` gives those of some rows, whole and cut to their length.
+
+    Features are of this shape, whose last axis is time. Remarks say how many examples were cut, and `meta` which.
+    """
+
+    def chunks() -> Iterator[Chunk]:
+        for start in range(0, len(rows), CHUNK):
+            some = slice(start, start + CHUNK)
+            whole, kept = encoded(rows[some])
+            laid_out = pad_left(*join(plan.vocabulary, *kept), shape[-1])
+            arrays = {name: feature.numpy().reshape(-1, *shape) for name, feature in laid_out.items()}
+            arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(plan.vocabulary.vocab_size))
+            arrays["segments"] = arrays["segments"].astype(np.uint8)
+            lost = [old.row_lengths() > new.row_lengths() for old, new in zip(whole, kept, strict=True)]
+            cut = np.any(lost, axis=0).reshape(len(arrays["tokens"]), -1)
+            yield arrays | ({} if label is None else {"label": label[some]}), [bool(row.any()) for row in cut]
+
+    made = plan.make(chunks, len(rows), {"rows": _digest_of(rows, label), **layout}, labels=labels)
+    return dataclasses.replace(made, remarks=cut_remarks(made.meta, shape[-1]))
+
+
+def _digest_of(rows: Sequence[Any], label: np.ndarray | None) -> str:
+    """A checksum of dataclasses with their labels; `where` and fields that are not compared do not count."""
+    found = hashlib.sha256(b"" if label is None else label.tobytes())
+    fields = dataclasses.fields(rows[0]) if len(rows) else ()
+    names = [field.name for field in fields if field.compare and field.name != "where"]
+    for row in rows:
+        found.update(json.dumps([getattr(row, name) for name in names]).encode())
+    return found.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCorpus:
+    """The examples of a run, with the attributes that the training loop needs from a Corpus.
+
+    Attributes:
+        train, dev: ExampleSets.
+        files: the sha256 of the vocabulary's files, by name.
+        data_dir: where the examples are from, for messages.
+        columns: how their table is read; None: they are not from a table.
+    """
+
+    train: ExampleSet
+    dev: ExampleSet
+    vocabulary: Vocabulary
+    vocabulary_spec: dict[str, Any]
+    files: dict[str, str]
+    dataset: str = "text"
+    data_dir: str = ""
+    columns: Columns | None = None
+
+    @property
+    def unit(self) -> str:
+        """The kind of token: "byte", "char", "word" or "subword"."""
+        return self.vocabulary.unit
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes; () if there are none."""
+        return self.train.labels
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example to learn from has a second text."""
+        return bool(np.any(self.train.features.get("segments", PADDING) == np.uint8(SECOND)))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A short hash of all examples."""
+        prints = self.train.fingerprint() + self.dev.fingerprint()
+        return hashlib.sha256(prints.encode()).hexdigest()[:16]
+
+    def check_content(self) -> None:
+        """Does nothing: examples are checked when they are read."""

@@ -1,8 +1,6 @@
 """The official code's layout of an example: A SEP [B SEP] CLS, cut to a length, padded on the left.
 
-All of it is TensorFlow ops, so that a SavedModel lays out its inputs by the same code.
-
-Shapes: n texts, T tokens of an example.
+All of it is TensorFlow ops, so that a SavedModel lays out its inputs by the same code. Shapes: n texts, T tokens.
 """
 
 from __future__ import annotations
@@ -22,16 +20,10 @@ MAX_QA = 128
 def lay_out(
     vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor, t_len: int | None = None, max_segments: int = 1
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
+    """Ids and segments, int32 RaggedTensors [n, None], of texts and pairs of texts, cut as by `cut_longer`.
 
-    Args:
-        vocabulary: a Vocabulary with SEP and CLS.
-        texts, second: strings [n]: texts, and the second text of each pair, "" where there is none.
-        t_len: T; None: nothing is cut.
-        max_segments: the largest length, in segments of T tokens.
-
-    Returns:
-        Ids and segments, int32 RaggedTensors [n, None].
+    texts, second: strings [n]; "" where there is no second text.
+    t_len: T; None: nothing is cut. max_segments: the largest length, in segments of T tokens.
     """
     first, other = encode(vocabulary, texts), encode(vocabulary, second)
     if t_len is not None:
@@ -40,10 +32,8 @@ def lay_out(
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Strings [n] -> ids, int32 RaggedTensor [n, None].
-
-    As in the official code, any white space between words becomes one space, unless the vocabulary keeps it.
-    """
+    """Strings [n] -> ids, int32 RaggedTensor [n, None]."""
+    # As in the official code, any white space between words becomes one space.
     texts = remove_space(texts) if vocabulary.ignores_space else texts
     return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
 
@@ -85,10 +75,7 @@ def cut(texts: tf.RaggedTensor, lengths: tf.Tensor, most: int) -> tf.RaggedTenso
 def join(
     vocabulary: Vocabulary, first: tf.RaggedTensor, second: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """A SEP CLS where the second text is empty, otherwise A SEP B SEP CLS: ids and segments.
-
-    Ids, also those of the texts, and segments are int32 RaggedTensors [n, None].
-    """
+    """A SEP CLS where B is empty, otherwise A SEP B SEP CLS: ids and segments, int32 RaggedTensors [n, None]."""
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     lengths = [tf.cast(side.row_lengths(), tf.int32) for side in (first, second)]
     one, paired = tf.ones_like(lengths[0]), tf.cast(lengths[1] > 0, tf.int32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -70,7 +70,11 @@ class ServedTask(Served):
         guide = self._task.guide
         own |= {"task": self._task.name, "purpose": guide.purpose if guide else "has no description"}
         if self.readme == "task":
-            own["inputs"] = "\n".join(_described(*one) for one in self._task.signatures(self).items())
+            shown = []
+            for function, specs in self._task.signatures(self).items():
+                inputs = ", ".join(f"{name} ({spec.dtype.name} {spec.shape})" for name, spec in specs.items())
+                shown.append(f"- {function.__name__}: {inputs}")
+            own["inputs"] = "\n".join(shown)
         return self._lengths() | own | self._task.facts(self)
 
     def filled(self, readme: str) -> str:
@@ -102,10 +106,7 @@ class ServedTask(Served):
     def in_groups(
         self, longest: tf.Tensor, rows: Callable[[int], dict[str, tf.Tensor]], finish: Callable[..., Any] = dict
     ) -> dict[str, tf.Tensor]:
-        """What `FineTuning.served` computes from rows(T), some rows at a time; then `finish` of it.
-
-        T is the smallest length that is at least `longest`.
-        """
+        """`finish` of what `FineTuning.served` computes from rows(T), some at a time; T is at least `longest`."""
 
         def read(t_len: int) -> Any:
             return finish(in_groups(self._functions(t_len), rows(t_len), AT_ONCE))
@@ -125,9 +126,3 @@ class ServedTask(Served):
             jit_compile=self._compile,
             autograph=False,
         )
-
-
-def _described(function: Callable[..., Any], inputs: Mapping[str, tf.TensorSpec]) -> str:
-    """A signature and its inputs, as an item of a list."""
-    shown = ", ".join(f"{name} ({spec.dtype.name} {spec.shape})" for name, spec in inputs.items())
-    return f"- {function.__name__}: {shown}"

@@ -6,7 +6,6 @@ There is no memory, unless a text is longer than a segment.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -14,9 +13,8 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.layers.segment_attention import Rows
-from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
 from txl_tf.models.decoder import Configured
-from txl_tf.models.heads import SummaryLogits
+from txl_tf.models.heads import AnswerLogits, AnswerSpan, PlainSpan, SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetTagsConfig
@@ -46,7 +44,7 @@ class HeadInput(NamedTuple):
 
 
 class XLNetWithHead(Configured):
-    """An XLNet without its softmax, `body`; subclasses add the head.
+    """An XLNet without its softmax, `body`; subclasses add the head, and `outputs_for` HeadInput.
 
     The body's weights have the paths of a pretrained XLNet's ("xlnet/layer_0/..").
     """
@@ -63,50 +61,37 @@ class XLNetWithHead(Configured):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
-    def hidden(self, texts: HeadInput, in_segments: Callable[[HeadInput], tf.Tensor], rows: Rows = "all") -> tf.Tensor:
+    def call(
+        self,
+        tokens: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+        segment_len: int | None = None,
+    ) -> tf.Tensor:
+        """The outputs, in the dtype of the weights. The arguments are those of `HeadInput`; lanes are examples."""
+        return self.outputs_for(HeadInput(tokens, segments, padding, Seeds.of(seed), training, segment_len))
+
+    def hidden(self, texts: HeadInput, last: bool, rows: Rows = "all") -> tf.Tensor:
         """The body's last hidden states, [B, L, D], or [B, 1, D] with rows="last".
 
-        Texts of more than `segment_len` tokens are read by `in_segments`, one of the next two methods.
-        """
-        if texts.at_once == texts.tokens.shape[1]:
-            text = Text(texts.segments, padding=texts.padding)
-            return self.body(texts.tokens, text=text, rows=rows, seed=texts.seed, training=texts.training)[0]
-        if texts.segments is None or texts.padding is None:
-            raise ValueError("texts that are read in segments need their segment ids and their padding")
-        return in_segments(texts)
-
-    def hidden_of_last(self, texts: HeadInput) -> tf.Tensor:
-        """The body's last hidden states of the last T tokens of texts [B, S T]: [B, T, D]; no gradient flows further.
-
-        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
-        so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
-        has the same hidden states as without memory. Memory is of segment 0, so tokens of other segments should all be
-        among the last T.
+        Texts of more than `segment_len` tokens are read in S segments of T, each with the memory of those before it,
+        into which no gradient flows; with `last` only the states of the last T tokens are returned, [B, T, D]. Padding
+        must be on the left: so the newest slots of memory are those of real tokens, and the others are masked. A text
+        of at most T tokens has the same hidden states as without memory. Memory is of segment 0, so tokens of other
+        segments should all be among the last T.
 
         Raises:
             ValueError: the length is not a multiple of T, or the model forgets tokens or attends to empty slots.
         """
-        read, mems, count = self._segment_reader(texts)
-        _, mems = tf.while_loop(
-            lambda i, _: i < count - 1,
-            lambda i, mems: (i + 1, read(i, mems)[1]),
-            (0, mems),
-            maximum_iterations=count - 1,
-        )
-        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems))[0]
-
-    def hidden_of_segments(self, texts: HeadInput) -> tf.Tensor:
-        """As `hidden_of_last`, of all tokens: [B, S T, D]. A segment's gradient does not flow into those before it."""
-        read, mems, count = self._segment_reader(texts)
-        found = []
-        for i in range(count):
-            hidden, mems = read(i, mems)
-            found.append(hidden)
-        return tf.concat(found, axis=1)
-
-    def _segment_reader(self, texts: HeadInput) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
-        """A function (number of a segment, Mems) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
         segment_len = texts.at_once
+        if segment_len == texts.tokens.shape[1]:
+            text = Text(texts.segments, padding=texts.padding)
+            return self.body(texts.tokens, text=text, rows=rows, seed=texts.seed, training=texts.training)[0]
+        if texts.segments is None or texts.padding is None:
+            raise ValueError("texts that are read in segments need their segment ids and their padding")
         count, rest = divmod(texts.tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
             raise ValueError(
@@ -130,29 +115,24 @@ class XLNetWithHead(Configured):
             known = mems.length + tf.reduce_sum(tf.cast(there, tf.int32), axis=1)
             return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
 
-        m_len = min(self.config.mem_len, (count - 1) * segment_len)
-        return read, self.body.initial_mems(tf.shape(texts.tokens)[0], m_len), count
-
-
-class XLNetWithOutputs(XLNetWithHead):
-    """An XLNet with outputs for sequences or tokens; subclasses define `outputs_for` HeadInput."""
-
-    def call(
-        self,
-        tokens: tf.Tensor,
-        *,
-        segments: tf.Tensor | None = None,
-        padding: tf.Tensor | None = None,
-        seed: Seeds | tf.Tensor | None = None,
-        training: bool = False,
-        segment_len: int | None = None,
-    ) -> tf.Tensor:
-        """The outputs, in the dtype of the weights. The arguments are those of `HeadInput`; lanes are examples."""
-        return self.outputs_for(HeadInput(tokens, segments, padding, Seeds.of(seed), training, segment_len))
+        mems = self.body.initial_mems(tf.shape(texts.tokens)[0], min(self.config.mem_len, (count - 1) * segment_len))
+        if last:
+            _, mems = tf.while_loop(
+                lambda i, _: i < count - 1,
+                lambda i, mems: (i + 1, read(i, mems)[1]),
+                (0, mems),
+                maximum_iterations=count - 1,
+            )
+            return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems))[0]
+        found = []
+        for i in range(count):
+            hidden, mems = read(i, mems)
+            found.append(hidden)
+        return tf.concat(found, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithLogits(XLNetWithOutputs):
+class XLNetWithLogits(XLNetWithHead):
     """XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices.
 
     Examples:
@@ -176,34 +156,24 @@ class XLNetWithLogits(XLNetWithOutputs):
 
     def outputs_for(self, texts: HeadInput) -> tf.Tensor:
         """[B, C], or [B, n, C] for n sequences per example: then tokens are [B, n, T], n static."""
-        if len(texts.tokens.shape) == 2:
-            return self._logits(texts)
-        n, t_len = texts.tokens.shape[1:]
-        tokens, segments, padding = (None if x is None else tf.reshape(x, [-1, t_len]) for x in texts[:3])
-        seeds = texts.seed
-        if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
-            seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(HeadInput(tokens, segments, padding, seeds, texts.training))
-        return tf.reshape(logits, [-1, n, self.config.n_class])
-
-    def _logits(self, texts: HeadInput) -> tf.Tensor:
+        if len(texts.tokens.shape) == 3:
+            n, t_len = texts.tokens.shape[1:]
+            tokens, segments, padding = (None if x is None else tf.reshape(x, [-1, t_len]) for x in texts[:3])
+            seeds = texts.seed
+            if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
+                seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
+            logits = self.outputs_for(HeadInput(tokens, segments, padding, seeds, texts.training))
+            return tf.reshape(logits, [-1, n, self.config.n_class])
         body_seeds, head_seeds = texts.seed.split(2)
         rows: Rows = "last" if self.config.summary_type == "last" else "all"
-        hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, rows)
+        hidden = self.hidden(texts._replace(seed=body_seeds), True, rows)
         padding = None if texts.padding is None else texts.padding[:, -texts.at_once :]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=texts.training)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithTags(XLNetWithOutputs):
-    """XLNet with C outputs for every token.
-
-    Examples:
-        >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
-        >>> model = XLNetWithTags(XLNetTagsConfig(**sizes, n_class=9))
-        >>> model(tf.constant([[17, 18, 4, 3]])).shape
-        TensorShape([1, 4, 9])
-    """
+class XLNetWithTags(XLNetWithHead):
+    """XLNet with C outputs for every token, [B, L, C]."""
 
     settings = XLNetTagsConfig
 
@@ -216,9 +186,8 @@ class XLNetWithTags(XLNetWithOutputs):
         self.build((None, None))
 
     def outputs_for(self, texts: HeadInput) -> tf.Tensor:
-        """[B, L, C], of texts as for `hidden_of_segments`."""
-        hidden = self.hidden(texts, self.hidden_of_segments)
-        return tf.cast(self.head(hidden), self.variable_dtype)
+        """[B, L, C]."""
+        return tf.cast(self.head(self.hidden(texts, last=False)), self.variable_dtype)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -243,7 +212,7 @@ class XLNetWithAnswers(XLNetWithHead):
             self.head = AnswerSpan(layer_norm_epsilon=config.layer_norm_epsilon, dropout=config.dropout, **common)
         self.build((None, None))
 
-    def call(
+    def call(  # type: ignore[override]
         self,
         tokens: tf.Tensor,
         allowed: tf.Tensor,

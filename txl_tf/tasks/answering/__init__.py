@@ -1,7 +1,7 @@
 """Answering: a text holds the answer to a question, or does not. Texts of any length are read in windows.
 
-squad.py reads files, windows.py and questions.py make examples, answers.py finds the best answers, and scores.py
-compares them. graph.py does the work of windows.py and answers.py in a SavedModel.
+squad.py reads files and compares answers, and questions.py makes examples and finds the best answers. graph.py does the
+work of questions.py in a SavedModel.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import numpy as np
 
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Table
-from txl_tf.metrics.panels import Confusion, Panel, Worst, Wrong
-from txl_tf.metrics.task_results import WORST, Dev, TaskResults
+from txl_tf.metrics.task_results import WORST, Confusion, Dev, Panel, TaskResults, Worst, Wrong
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig
 from txl_tf.settings.groups import require, setting, usual
-from txl_tf.tasks.answering.scores import answer_scores, right_answers, word_f1
-from txl_tf.tasks.answering.squad import Paragraph, Squad, asked, read_squad
+from txl_tf.tasks.answering.squad import Paragraph, Squad, answer_scores, asked, read_squad, right_answers, word_f1
 from txl_tf.tasks.base import FineTuning, Served, Signatures, predicting
 from txl_tf.tasks.settings import ExamplesConfig, ExamplesEvalConfig, XLNetHeadRunConfig
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
     from txl_tf.data.examples.example_set import ExamplePlan
     from txl_tf.data.vocabularies import Vocabulary
-    from txl_tf.models.answer_heads import AnswerLogits
+    from txl_tf.models.heads import AnswerLogits
     from txl_tf.tasks.answering.questions import QuestionExamples
 
 
@@ -107,12 +105,8 @@ class AnswerResults(TaskResults):
             found[int(not reading.question.answers), int(not given)] += 1
             if not max(word_f1(given, text) for text in right):
                 sure = float(np.exp(one.candidates[0].log_prob)) if given else one.null_probability
-                about = {
-                    "id": reading.question.id,
-                    "label": right[0],
-                    "prediction": given,
-                    "probability": round(sure, 6),
-                }
+                about: dict[str, Any] = {"id": reading.question.id, "label": right[0], "prediction": given}
+                about["probability"] = round(sure, 6)
                 wrong.append((sure, Wrong(number, about, f"{reading.question.text}\n\n{reading.text}")))
         worst = Worst(tuple(one for _, one in sorted(wrong, key=lambda row: -row[0])[:WORST]))
         return [Confusion(("an answer", "no answer"), found), worst] if found[1].any() else [worst]
@@ -161,7 +155,7 @@ class Answering(FineTuning):
         return XLNetWithAnswers(settings)
 
     def logits(self, model: Any, batch: dict[str, tf.Tensor], config: Any, **options: Any) -> AnswerLogits:
-        """Given the true starts; batch: see `windows.examples`."""
+        """Given the true starts; batch: see `questions.examples`."""
         names = ("tokens", "allowed", "cls_index", "start", "segments", "padding")
         return model(**{name: batch[name] for name in names}, **options)
 

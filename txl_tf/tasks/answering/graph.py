@@ -1,27 +1,27 @@
 """Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer in them.
 
-The rules are those of windows.py and answers.py, which use NumPy.
+The rules are those of questions.py, which uses NumPy.
 Shapes: B questions, W windows of all of them, T tokens of a window; S starts and E ends of likely answers.
 """
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.base import WHITESPACE
-from txl_tf.models.answer_heads import BestAnswers
+from txl_tf.models.heads import BestAnswers
 from txl_tf.tasks.answering import QuestionsConfig
-from txl_tf.tasks.answering.windows import CLS, PADDING, PARAGRAPH, QUESTION
+from txl_tf.tasks.answering.questions import CLS, PADDING, PARAGRAPH, QUESTION
 from txl_tf.tasks.base import Served, Signatures
 from txl_tf.tasks.texts import checked
 
 
-class Windows(typing.NamedTuple):
-    """The windows of B contexts; see `windows.cut_windows`.
+class Windows(NamedTuple):
+    """The windows of B contexts; see `questions.cut_windows`.
 
     pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
     queries: int32 RaggedTensor [B, None], the questions' tokens.
@@ -50,12 +50,7 @@ class Windows(typing.NamedTuple):
         return tf.clip_by_value(place, 0, tf.maximum(tf.size(self.pieces.flat_values, tf.int64) - 1, 0))
 
 
-def windows(
-    encode: Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]],
-    questions: tf.Tensor,
-    contexts: tf.Tensor,
-    data: QuestionsConfig,
-) -> Windows:
+def windows(encode: Callable[..., Any], questions: tf.Tensor, contexts: tf.Tensor, data: QuestionsConfig) -> Windows:
     """The windows of contexts, strings [B], for questions, strings [B]; encode: the vocabulary's, with places."""
     queries, _, _ = encode(questions)
     queries = queries[:, : data.max_query_len]
@@ -71,7 +66,7 @@ def windows(
 
 
 def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dict[str, tf.Tensor]:
-    """The windows as examples of T tokens, none of them longer; see `windows.examples`."""
+    """The windows as examples of T tokens, none of them longer; see `questions.examples`."""
     column = tf.range(t_len, dtype=tf.int64)[None]
     size, stop = windows.size[:, None], windows.lengths()[:, None] - 1  # where the paragraph's SEP and CLS are
     query = tf.gather(windows.queries.row_starts(), windows.row)[:, None] + column - size - 1
@@ -97,22 +92,17 @@ def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dic
     }
 
 
-def best_answers(
-    windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int
-) -> dict[str, tf.Tensor]:
-    """The likeliest answer of each question, whether or not it has one, from the model's results for its windows.
+def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, most: int) -> dict[str, tf.Tensor]:
+    """The likeliest answer of each question, whether or not it has one, from the results for its windows; as `decode`.
 
-    As `answers.decode`; `contexts` are strings [B], `max_answer_len` is in tokens.
-
-    Returns:
-        [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in
-        characters, -1 if there is none; probability, of its start and its end in its window; no_answer_probability.
+    [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in characters, -1
+    if there is none; probability, of its start and its end in its window; no_answer_probability.
     """
     starts = tf.cast(found.start, tf.int64)[:, :, None]
     ends = tf.cast(found.end, tf.int64)
     starts = tf.broadcast_to(starts, tf.shape(ends))
     size = windows.size[:, None, None]
-    possible = (ends < size) & (starts <= ends) & (ends < starts + max_answer_len)
+    possible = (ends < size) & (starts <= ends) & (ends < starts + most)
     possible &= _owned(windows, tf.cast(found.start, tf.int64))[:, :, None]
     nothing = tf.zeros([1], tf.int32)
     begin, end = (
@@ -149,10 +139,8 @@ def best_answers(
 
 
 def _has_text(contexts: tf.Tensor, row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Whether the characters from begin to end, [n], of contexts[row] are more than spaces: bool [n].
-
-    It reads the contexts' characters once. A substring for each answer would copy its whole context first.
-    """
+    """Whether the characters from begin to end, [n], of contexts[row] are more than spaces: bool [n]."""
+    # The contexts' characters are read once. A substring for each answer would copy its whole context first.
     characters = tf.strings.unicode_split(contexts, "UTF-8")
     is_text = ~tf.strings.regex_full_match(characters.flat_values, WHITESPACE)
     before = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
@@ -186,7 +174,7 @@ def signatures(served: Served) -> Signatures:
         questions = checked(questions, tf.size(questions), tf.size(contexts), "give a context for each question")
         return windows(served.encode, questions, contexts, served.config.data)
 
-    def read(found: Windows, begin: tf.Tensor | None = None, end: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def read(found: Windows, begin: Any = None, end: Any = None) -> dict[str, tf.Tensor]:
         """The tensors of BestAnswers for the windows from `begin` to before `end`; None: for all."""
 
         def rows(t_len: int) -> dict[str, tf.Tensor]:
@@ -201,9 +189,7 @@ def signatures(served: Served) -> Signatures:
         found = placed(questions, contexts)
         return best(found, read(found), contexts)
 
-    def answer_part(
-        questions: tf.Tensor, contexts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def answer_part(questions: tf.Tensor, contexts: tf.Tensor, begin: Any, end: Any) -> dict[str, tf.Tensor]:
         found = placed(questions, contexts)
         counts = tf.math.unsorted_segment_sum(tf.ones_like(found.row, tf.int32), found.row, tf.size(questions))
         return {"windows": counts} | {f"kept_{name}": values for name, values in read(found, begin, end).items()}

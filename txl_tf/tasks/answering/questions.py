@@ -1,4 +1,8 @@
-"""Questions in SQuAD's format as a set of examples, and a model's outputs for them as answers."""
+"""Questions about texts of any length as examples: overlapping windows; and a model's outputs for them as answers.
+
+An example is P SEP Q SEP CLS, padded on the right, as in the official code: P is a window of the paragraph, Q the
+question. Token i of P is column i of the example.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,273 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.counted import counted
 from txl_tf.data.examples.example_set import Chunk, ExamplePlan, ExampleSet, cut_remarks
 from txl_tf.data.records import smallest_dtype
-from txl_tf.tasks.answering.answers import Answered, decode
-from txl_tf.tasks.answering.squad import Answer, Paragraph, Squad
-from txl_tf.tasks.answering.windows import QuestionWindows, examples, read_windows
+from txl_tf.data.vocabularies import SubwordVocabulary
+from txl_tf.data.vocabularies.traced_text import PlacedTokens
+from txl_tf.storage.files import require_new, write_result
+from txl_tf.tasks.answering import QuestionsConfig
+from txl_tf.tasks.answering.squad import Answer, Paragraph, Squad, SquadQuestion
+
+PARAGRAPH, QUESTION, CLS, PADDING = 0, 1, 2, 3
+"""Segment ids of P and its SEP, of Q and its SEP, of CLS, and of padding. They differ from those of other tasks."""
+
+_AT_ONCE = 256  # paragraphs that are encoded in one call
+
+
+class Window(typing.NamedTuple):
+    """The tokens first to first + size of a paragraph."""
+
+    first: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionWindows:
+    """A question, and the windows of its paragraph.
+
+    Attributes:
+        text, pieces: the paragraph and its tokens.
+        query: the question's tokens, cut, int32 [m].
+        windows: cover all tokens.
+        answer: the first and the last of the tokens that overlap the first of the right answers whose place is known;
+            None: there is none.
+    """
+
+    question: SquadQuestion
+    text: str
+    pieces: PlacedTokens
+    query: np.ndarray
+    query_cut: bool
+    windows: tuple[Window, ...]
+    answer: tuple[int, int] | None
+
+    @functools.cached_property
+    def owners(self) -> np.ndarray:
+        """See `owners`."""
+        return owners(self.windows)
+
+
+def cut_windows(n: int, size: int, stride: int) -> tuple[Window, ...]:
+    """The windows of n tokens: each has `size` tokens, the last one perhaps fewer. Each starts `stride` tokens after
+    the one before, or at that one's end if this is earlier."""
+    step = min(size, stride)
+    # A window is needed if the window before it, which ends at first + size - step, does not reach the end.
+    firsts = range(0, max(n - size + step, 1), step)
+    return tuple(Window(first, min(size, n - first)) for first in firsts)
+
+
+def owners(windows: Sequence[Window]) -> np.ndarray:
+    """For each token the window, int [n], in which it has the most context; of equal ones the first.
+
+    Context is the number of tokens on the token's shorter side, plus 0.01 for each token of the window: the "max
+    context" of the official code.
+    """
+    n = windows[-1].first + windows[-1].size
+    owner, most = np.zeros([n], np.int64), np.full([n], -1.0)  # a row for each window would be a square of the text
+    for number, (first, size) in enumerate(windows):
+        left = np.arange(size)
+        context = np.minimum(left, size - 1 - left) + 0.01 * size
+        more = context > most[first : first + size]
+        owner[first : first + size][more], most[first : first + size][more] = number, context[more]
+    return owner
+
+
+def read_windows(
+    paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, data: QuestionsConfig
+) -> Iterator[QuestionWindows]:
+    """The readings of all questions, in order, in windows as the settings say."""
+    rest = iter(paragraphs)
+    while group := list(itertools.islice(rest, _AT_ONCE)):
+        texts = vocabulary.encode_with_places([paragraph.text for paragraph in group])
+        queries = iter(vocabulary.encode_with_places([one.text for paragraph in group for one in paragraph.questions]))
+        for paragraph, pieces in zip(group, texts, strict=True):
+            for question in paragraph.questions:
+                whole = next(queries).ids
+                query = whole[: data.max_query_len]
+                size = data.tgt_len - len(query) - 3
+                windows = cut_windows(len(pieces.ids), size, data.doc_stride)
+                cut, answer = len(whole) > len(query), answer_span(question, pieces)
+                yield QuestionWindows(question, paragraph.text, pieces, query, cut, windows, answer)
+
+
+def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> tuple[int, int] | None:
+    """See `QuestionWindows.answer`."""
+    for answer in question.answers:
+        if answer.start is not None:
+            stop = answer.start + len(answer.text)
+            inside = (pieces.end > answer.start) & (pieces.begin < stop) & (pieces.begin < pieces.end)
+            places = np.flatnonzero(inside)
+            if len(places):
+                return int(places[0]), int(places[-1])
+    return None
+
+
+def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary, t_len: int) -> dict[str, np.ndarray]:
+    """The windows of readings as features of examples, in order.
+
+    tokens, int32 [n, T], with 0 as padding, segments, int8, and padding, bool, true where there is no token.
+    allowed: bool [n, T], where an answer may start and end: in P, and at CLS for no answer.
+    cls_index: int32 [n], the column of CLS.
+    start, end: int32 [n], the answer's first and last column; CLS unless the whole answer is in the window.
+    impossible: bool [n], whether the window does not have the whole answer.
+    learned: bool [n], false if the question has an answer whose place is not known.
+    """
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    placed = [(reading, window) for reading in readings for window in reading.windows]
+    n = len(placed)
+    tokens, segments = np.zeros([n, t_len], np.int32), np.full([n, t_len], PADDING, np.int8)
+    padding, allowed = np.ones([n, t_len], bool), np.zeros([n, t_len], bool)
+    cls_index, start, end = np.zeros([3, n], np.int32)
+    for row, (reading, (first, size)) in enumerate(placed):
+        stop = size + len(reading.query) + 2  # where CLS is
+        tokens[row, :size] = reading.pieces.ids[first : first + size]
+        tokens[row, size + 1 : stop - 1] = reading.query
+        tokens[row, [size, stop - 1, stop]] = sep, sep, cls
+        segments[row, : size + 1], segments[row, size + 1 : stop], segments[row, stop] = PARAGRAPH, QUESTION, CLS
+        padding[row, : stop + 1] = False
+        allowed[row, :size] = allowed[row, stop] = True
+        cls_index[row] = start[row] = end[row] = stop
+        if reading.answer and first <= reading.answer[0] and reading.answer[1] < first + size:
+            start[row], end[row] = reading.answer[0] - first, reading.answer[1] - first
+    return {
+        "tokens": tokens,
+        "segments": segments,
+        "padding": padding,
+        "allowed": allowed,
+        "cls_index": cls_index,
+        "start": start,
+        "end": end,
+        "impossible": start == cls_index,
+        "learned": np.array([reading.answer is not None or not reading.question.answers for reading, _ in placed]),
+    }
+
+
+class Candidate(typing.NamedTuple):
+    """A likely answer: the paragraph's characters begin to end.
+
+    log_prob: of its start and its end in its window, in nats.
+    probability: of this candidate among the question's candidates that are kept.
+    """
+
+    text: str
+    begin: int
+    end: int
+    log_prob: float
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """A model's answer to a question.
+
+    null_score: the logit that there is no answer: the lowest of all windows.
+    candidates: the likely answers with different texts, best first; may be empty.
+    """
+
+    id: str
+    null_score: float
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best answer, no matter whether there is one."""
+        return self.candidates[0].text if self.candidates else ""
+
+    @property
+    def null_probability(self) -> float:
+        """The probability that there is no answer."""
+        return float(np.exp(-np.logaddexp(0, -self.null_score)))
+
+    def answer(self, threshold: float | None) -> str:
+        """The answer, "" if the null_score is above the threshold; None: there always is an answer."""
+        return "" if threshold is not None and self.null_score > threshold else self.text
+
+
+def decode(
+    reading: QuestionWindows, found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5
+) -> Answered:
+    """The answers to a question, `n_best` at most.
+
+    A candidate lies in one window's part of the paragraph and has from 1 to `max_answer_len` tokens. Its first token is
+    one that has its most context in this window (see `owners`). The official code also refuses answers that
+    end in the last column but one of the paragraph's part. That looks like a slip, and we do not repeat it.
+
+    `found` has by name arrays [W, ..]: the most likely answers in W windows; see `models.heads.BestAnswers`.
+    """
+    firsts = np.array([window.first for window in reading.windows])[:, None, None]
+    sizes = np.array([window.size for window in reading.windows])[:, None, None]
+    starts, ends = np.broadcast_arrays(found["start"][:, :, None], found["end"])
+    owners = np.append(reading.owners, -1)  # after the paragraph there is none
+    own = np.arange(len(firsts))[:, None, None] == owners[np.minimum(firsts + starts, len(reading.owners))]
+    possible = (ends < sizes) & (starts <= ends) & (ends < starts + max_answer_len) & own
+    log_probs = found["start_log_prob"][:, :, None] + found["end_log_prob"]
+    kept: dict[str, tuple[int, int, float]] = {}
+    places = np.argwhere(possible)
+    for place in places[np.argsort(-log_probs[possible], kind="stable")]:
+        w, s, e = place
+        begin = int(reading.pieces.begin[reading.windows[w].first + starts[w, s, e]])
+        end = int(reading.pieces.end[reading.windows[w].first + ends[w, s, e]])
+        text = reading.text[begin:end].rstrip()  # the last token may be a space
+        if text and text not in kept:
+            kept[text] = begin, begin + len(text), float(log_probs[w, s, e])
+        if len(kept) == n_best:
+            break
+    odds = np.exp([log_prob - max(row[2] for row in kept.values()) for *_, log_prob in kept.values()])
+    candidates = [
+        Candidate(text, *row, float(odd / odds.sum())) for (text, row), odd in zip(kept.items(), odds, strict=True)
+    ]
+    return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
+
+
+ANSWER_FILES = ("predictions", "null_odds", "nbest_predictions")
+"""The files that `write_answers` writes, each with .json."""
+
+
+def require_no_answers(directory: str) -> None:
+    """Raises InputError if `write_answers` would overwrite a file."""
+    for name in ANSWER_FILES:
+        require_new(tf.io.gfile.join(directory, f"{name}.json"), "squad_dir")
+
+
+def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
+    """Writes the files for SQuAD's own evaluation into a new directory, and the candidates beside them.
+
+    The files are predictions.json, {id: answer}; null_odds.json, {id: probability that there is no answer}, for its
+    --na-prob-file; and nbest_predictions.json, {id: candidates}. For the threshold see `Answered.answer`.
+    """
+    require_no_answers(directory)
+    answered = list(answered)
+    tf.io.gfile.makedirs(directory)
+    contents: tuple[dict[str, Any], ...] = (
+        {one.id: one.answer(threshold) for one in answered},
+        {one.id: one.null_probability for one in answered},
+        {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
+    )
+    for name, content in zip(ANSWER_FILES, contents, strict=True):
+        text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which is not UTF-8
+        write_result(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")
+
 
 TIMED = ("tokens", "segments", "padding", "allowed")
-_AT_ONCE = 1024  # questions that are laid out in one call
+_TOGETHER = 1024  # questions that are laid out in one call
 _TARGETS = ("start", "end", "impossible", "learned")
 
 
 @dataclasses.dataclass(frozen=True)
 class QuestionExamples(ExampleSet):
-    """The windows of questions; see `windows.examples` for the features.
+    """The windows of questions; see `examples` for the features, `decode` for max_answer_len and n_best.
 
-    Attributes:
-        readings: gives the questions with their windows, in the order of the examples.
-        max_answer_len, n_best: see `answers.decode`.
+    `readings` gives the questions with their windows, in the order of the examples.
     """
 
     readings: Callable[[], Sequence[QuestionWindows]] = list
@@ -36,18 +284,13 @@ class QuestionExamples(ExampleSet):
     n_best: int = 5
 
     def answered(self, outputs: Mapping[str, np.ndarray]) -> list[Answered]:
-        """The answers to the questions, in order, from a model's outputs [n, ..] by name; see `answers.decode`."""
-        readings = self.readings()
+        """The answers to the questions, in order, from a model's outputs [n, ..] by name; see `decode`."""
+        readings, found = self.readings(), []
         limits = np.cumsum([0, *(len(reading.windows) for reading in readings)])
-        return [
-            decode(
-                reading,
-                {name: array[first:last] for name, array in outputs.items()},
-                self.max_answer_len,
-                self.n_best,
-            )
-            for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True)
-        ]
+        for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True):
+            own = {name: array[first:last] for name, array in outputs.items()}
+            found.append(decode(reading, own, self.max_answer_len, self.n_best))
+        return found
 
 
 def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
@@ -64,7 +307,7 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
 
     def chunks() -> Iterator[Chunk]:
         found = iter(read_windows(squad, vocabulary, data))
-        while group := list(itertools.islice(found, _AT_ONCE)):
+        while group := list(itertools.islice(found, _TOGETHER)):
             features = examples(group, vocabulary, data.tgt_len)
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             # Whether a question was cut is kept with the first of its windows.
@@ -79,34 +322,30 @@ def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
         [cut for cut in made.meta if cut is not None], data.max_query_len, "questions", "max_query_len"
     )
     misplaced = squad.misplaced
-    remarks += (counted(before - len(misplaced), *_FOUND),) if before > len(misplaced) else ()
+    if before > len(misplaced):
+        by_text = "misplaced answer was found by its text", "misplaced answers were found by their texts"
+        remarks += (counted(before - len(misplaced), *by_text),)
     if misplaced:
         advice = "" if data.find_answers else "; --find_answers finds those whose text occurs once in the context"
         remarks += (
-            f"{counted(len(misplaced), *_MISPLACED)} where the file says, such as {misplaced[0]}: a "
-            f"question without any other answer is not learned{advice}",
+            f"{counted(len(misplaced), 'answer is not', 'answers are not')} where the file says, such as "
+            f"{misplaced[0]}: a question without any other answer is not learned{advice}",
         )
     limits = {"max_answer_len": evaluation.max_answer_len, "n_best": evaluation.n_best}
     return QuestionExamples(**vars(made) | limits | {"readings": readings, "remarks": remarks})
 
 
-_FOUND = "misplaced answer was found by its text", "misplaced answers were found by their texts"
-_MISPLACED = "answer is not", "answers are not"
-
-
 def with_found(squad: Squad) -> Squad:
     """With places for misplaced answers whose texts occur exactly once in their paragraphs."""
-
-    def placed(answer: Answer, text: str) -> Answer:
-        if answer.start is None and 0 <= (start := text.find(answer.text)) == text.rfind(answer.text):
-            return Answer(answer.text, start)
-        return answer
-
     found = Squad()
     for one in squad:
-        questions = (
-            dataclasses.replace(question, answers=tuple(placed(answer, one.text) for answer in question.answers))
-            for question in one.questions
-        )
+        questions = []
+        for question in one.questions:
+            answers = list(question.answers)
+            for i, answer in enumerate(answers):
+                start = one.text.find(answer.text)
+                if answer.start is None and 0 <= start == one.text.rfind(answer.text):
+                    answers[i] = Answer(answer.text, start)
+            questions.append(dataclasses.replace(question, answers=tuple(answers)))
         found.append(Paragraph(one.text, tuple(questions)))
     return found

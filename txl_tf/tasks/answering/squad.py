@@ -3,13 +3,23 @@
 Rows are what Hugging Face's datasets write: {"question": .., "context": .., "answers": {"text": [..], "answer_start":
 [..]}}, where empty lists mean no answer; a table has the columns answer and answer_start. Null stands for a missing
 value. One error lists all faults of a file.
+
+Scores are in percent, by SQuAD's official evaluation. Answers are compared as normalised text: lower case, without
+ASCII punctuation, the articles a, an and the, and extra white space. Exact match is whether they are equal. F1 is the
+harmonic mean of precision and recall of words, where a word counts as often as it occurs. Of several right answers, the
+one with the best score counts. A question without an answer has the right answer "", for which F1 equals exact match.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
@@ -25,10 +35,9 @@ _REMEDY = "give a file in SQuAD's format"
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A right answer.
+    """A right answer, as the file has it.
 
     Attributes:
-        text: as the file has it.
         start: where it begins in the paragraph, in characters; None if it is misplaced: not where the file says.
         entry: its entry in the file, such as "data[3].paragraphs[2].qas[0].answers[0]", if it is misplaced.
     """
@@ -44,7 +53,6 @@ class SquadQuestion:
 
     Attributes:
         id: different for all questions of a file.
-        text: the question.
         answers: right answers by several people; () if there is none, or if they are not known.
         impossible: whether it is known that the paragraph has no answer.
     """
@@ -80,10 +88,8 @@ class Squad(Rows[Paragraph]):
 def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool = True) -> Squad:
     """The questions of a file: of articles with paragraphs, of paragraphs with `qas`, or of rows with a question each.
 
-    An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
-    An id may be a number; a question without one gets its number in the file, from 1 on.
-
-    `columns` say how the file is read; `labelled`: whether each question must have an answer, or be marked as
+    An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`. A question
+    without an id gets its number in the file, from 1 on. `labelled`: whether each must have an answer, or be marked as
     impossible.
 
     Raises:
@@ -114,9 +120,9 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
     if not reader.places:
         raise InputError(f"{table.name}: there are no questions: {_REMEDY}")
     without = sum(question.impossible for question in paragraphs.questions)
-    parts = [counted(len(reader.places), "question"), *([f"{without:,} without an answer"] if without else [])]
+    parts = [f"{without:,} without an answer"] if without else []
     parts += [counted(misplaced, "misplaced answer")] if (misplaced := len(paragraphs.misplaced)) else []
-    paragraphs.understood = table.understood(*parts)
+    paragraphs.understood = table.understood(counted(len(reader.places), "question"), *parts)
     return paragraphs
 
 
@@ -128,9 +134,8 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
     """Questions as dicts with question and context, or InputError; their ids are their numbers from 1 on."""
     paragraphs = Squad()
     for i, value in enumerate(values, 1):
-        question, context = (
-            value.get(name) if isinstance(value, Mapping) else None for name in ("question", "context")
-        )
+        about = value if isinstance(value, Mapping) else {}
+        question, context = about.get("question"), about.get("context")
         if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
             raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
         paragraphs.append(Paragraph(whole(context), (SquadQuestion(str(i), whole(question)),)))
@@ -138,10 +143,7 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
 
 
 class _SquadParser:
-    """Reads the objects of a file. An object's place is, for example, "data[3].paragraphs[2]".
-
-    `places` has those of the questions, by their ids.
-    """
+    """Reads objects of a file, whose places are such as "data[3].paragraphs[2]"; `places`: of questions, by ids."""
 
     def __init__(self, path: str, labelled: bool, faults: Faults):
         self._path, self._labelled, self._faults = path, labelled, faults
@@ -149,7 +151,7 @@ class _SquadParser:
 
     def record(self, value: Any, place: str, fields: Fields) -> dict[str, Any]:
         """`value`, checked to be an object with these fields."""
-        return check_record(value, f"{self._path}: {place}" if place else self._path, fields, _REMEDY)
+        return check_record(value, f"{self._path}: {place}", fields, _REMEDY)
 
     def records(
         self, record: dict[str, Any], name: str, place: str, fields: Fields
@@ -215,30 +217,20 @@ class _SquadParser:
             raise self._error(f"{place}.context must not be empty")
         return str(record["context"])
 
-    def _id(self, record: dict[str, Any], place: str) -> str:
-        """The id of a question, as a text; its number if it has none."""
-        name = record.get("id")
-        if name is None:
-            return str(len(self.places) + 1)
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
-            self.record(record, place, {"id": (str, int)})
-        return str(name)
-
     def _question(self, record: dict[str, Any], place: str, text: str) -> SquadQuestion:
-        name = self._id(record, place)
+        name = str(self.record({"id": len(self.places) + 1} | record, place, {"id": (str, int)})["id"])
         if name in self.places:
             raise self._error(f"{place}.id is {name!r}, the same as {self.places[name]}.id")
         self.places[name] = place
         known = {"answers": []} | record if not self._labelled or record.get("is_impossible") is True else record
         known = self.record({"is_impossible": False} | known, place, {"is_impossible": bool, "answers": list})
-        impossible, answers = known["is_impossible"], []
-        given = known["answers"]
-        if given and all(_stands_for_none(answer) for answer in given):
+        impossible, given, answers = known["is_impossible"], known["answers"], []
+        places = [(one.get("answer_start"), one.get("text")) if isinstance(one, dict) else None for one in given]
+        if given and all(one in ((-1, ""), (-1, None)) for one in places):  # so some files say that there is none
             impossible, given = True, []
-        fields: Fields = {"text": str, "answer_start": int}
         for i, answer in enumerate(given):
             own = f"{place}.answers[{i}]"
-            start = self.record(_without_nulls(answer), own, fields)["answer_start"]
+            start = self.record(_without_nulls(answer), own, {"text": str, "answer_start": int})["answer_start"]
             if not answer["text"].strip():
                 raise self._error(f"{own}.text must not be empty")
             there = start >= 0 and text.startswith(answer["text"], start)
@@ -260,6 +252,80 @@ def _without_nulls(value: Any) -> Any:
     return {name: one for name, one in value.items() if one is not None and one == one}
 
 
-def _stands_for_none(answer: Any) -> bool:
-    """Whether this answer is at -1 and without text, which in some files means that there is none."""
-    return isinstance(answer, dict) and answer.get("answer_start") == -1 and answer.get("text") in ("", None)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(text: str) -> str:
+    """A text as answers are compared; see the module."""
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def exact_match(answer: str, right: str) -> float:
+    """1 if two answers are equal when normalised, otherwise 0."""
+    return float(normalised(answer) == normalised(right))
+
+
+def word_f1(answer: str, right: str) -> float:
+    """The F1 of an answer's words."""
+    words, right_words = normalised(answer).split(), normalised(right).split()
+    if not words or not right_words:
+        return float(words == right_words)
+    common = (collections.Counter(words) & collections.Counter(right_words)).total()
+    return 2 * common / (len(words) + len(right_words))
+
+
+def right_answers(question: SquadQuestion) -> list[str]:
+    """The texts to compare with, but those that normalisation makes empty; [""] if there are none."""
+    return [answer.text for answer in question.answers if normalised(answer.text)] or [""]
+
+
+def answer_scores(
+    questions: Sequence[SquadQuestion], answers: Sequence[str], null_scores: np.ndarray
+) -> dict[str, float]:
+    """The scores of the texts of answers to n questions, n > 0, in percent.
+
+    `null_scores` are the logits that there is no answer, [n]. If some questions have no answer, as in SQuAD 2.0, an
+    answer counts as "" if this is above 0.
+
+    They are "exact", "f1" and "total", n. If some questions have no answer, the same with the prefixes "has_ans_" and
+    "no_ans_", as far as there are such questions. "best_exact" and "best_f1" are the highest possible with any
+    threshold in place of 0; "best_exact_threshold" and "best_f1_threshold" are these, if some questions have no answer.
+    """
+    has_answer = np.array([bool(question.answers) for question in questions])
+    pairs = [(answer, right_answers(one)) for one, answer in zip(questions, answers, strict=True)]
+    with_text = {
+        name: np.array([max(measure(answer, text) for text in right) for answer, right in pairs])
+        for name, measure in (("exact", exact_match), ("f1", word_f1))
+    }
+    parts, empty, without = {"": np.ones_like(has_answer)}, np.zeros_like(has_answer), (~has_answer).astype(float)
+    if not has_answer.all():
+        parts |= {"has_ans_": has_answer, "no_ans_": ~has_answer}
+        empty = null_scores > 0
+    scores: dict[str, float] = {}
+    for prefix, part in parts.items():
+        if part.any():
+            for name, values in with_text.items():
+                scores[prefix + name] = 100 * float(np.where(empty, without, values)[part].mean())
+            scores[prefix + "total"] = int(part.sum())
+    for name, values in with_text.items():
+        if has_answer.all():
+            scores[f"best_{name}"] = scores[name]
+        else:
+            scores[f"best_{name}"], scores[f"best_{name}_threshold"] = _best(values, without, null_scores)
+    return scores
+
+
+def _best(with_text: np.ndarray, without: np.ndarray, null_scores: np.ndarray) -> tuple[float, float]:
+    """The highest mean score of all thresholds, in percent, and the lowest threshold that gives it.
+
+    `with_text` and `without` are the questions' scores, [n], if the answer is the text, and if it is "". Questions with
+    equal null_scores, [n], are on the same side of every threshold.
+    """
+    order = np.argsort(null_scores, kind="stable")
+    null_scores = null_scores[order]
+    totals = without.sum() + np.concatenate([[0], np.cumsum((with_text - without)[order])])
+    thresholds = np.concatenate([null_scores[:1] - 1, null_scores])
+    possible = np.append(thresholds[:-1] < thresholds[1:], True)  # the last of equal thresholds
+    best = np.where(possible, totals, -1).argmax()
+    return 100 * float(totals[best]) / len(order), float(thresholds[best])

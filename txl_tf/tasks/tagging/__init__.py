@@ -1,7 +1,7 @@
 """Tagging: every word of a text has a tag, such as a name's kind or a part of speech.
 
-texts.py and spans.py read files, words.py finds words, schemes.py and entities.py say what tags mean, examples.py makes
-examples, and decoding.py chooses tags. graph.py does the work of words.py, examples.py and entities.py in a SavedModel.
+texts.py reads files, words.py finds words and those of spans, schemes.py says what tags mean, and examples.py makes
+examples and chooses tags. graph.py does the work of the last three in a SavedModel.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ import numpy as np
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Table
 from txl_tf.metrics.labelling import confusion
-from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst, Wrong
-from txl_tf.metrics.task_results import WORST, Dev, Outputs, TaskResults
+from txl_tf.metrics.task_results import WORST, Confusion, Dev, Outputs, Panel, Reliability, TaskResults, Worst, Wrong
 from txl_tf.models.xlnet.head_config import XLNetTagsConfig
 from txl_tf.settings.groups import usual
 from txl_tf.settings.run import Config
-from txl_tf.tasks.base import Served, Signatures, predicting
-from txl_tf.tasks.sequences import SequenceTask
+from txl_tf.tasks.base import SequenceTask, Served, Signatures, predicting
 from txl_tf.tasks.settings import SEGMENTS, ExamplesConfig, ExamplesEvalConfig, XLNetHeadRunConfig
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.entities import Entity, Tags, by_kind, entity_scores, mistakes
-from txl_tf.tasks.tagging.texts import TaggedText, may_have_texts, read_tagged, tagged_rows
+from txl_tf.tasks.tagging.schemes import Entity, Tags, by_kind, entity_scores, mistakes
+from txl_tf.tasks.tagging.texts import TaggedText, may_have_texts, read_tagged, untagged
 
 if TYPE_CHECKING:
     import keras
@@ -83,10 +81,7 @@ class XLNetTaggingConfig(XLNetHeadRunConfig):
 
 
 class TagResults(TaskResults):
-    """The results of tagging: a tag for each word. Its metrics are those of seqeval.
-
-    tags, log_probs: of each text's words, [W].
-    """
+    """The results of tagging: `tags` and `log_probs` of each text's words, [W]. Its metrics are those of seqeval."""
 
     examples: TaggedExamples
 
@@ -143,16 +138,9 @@ class TagResults(TaskResults):
                 begin, stop = row.places[entity.first][0], row.places[entity.end - 1][1]
                 place = {"begin": begin, "end": stop, "probability": self._sure(number, entity)}
                 entities.append({"label": entity.kind, "text": row.text[begin:stop]} | place)
-            predictions.append(
-                {
-                    "text": row.text,
-                    "tokens": row.words,
-                    "tags": [self.examples.labels[tag] for tag in tags],
-                    "probabilities": np.exp(log_probs).tolist(),
-                    "places": [list(place) for place in row.places],
-                    "entities": entities,
-                }
-            )
+            own = {"tags": [self.examples.labels[tag] for tag in tags], "probabilities": np.exp(log_probs).tolist()}
+            own |= {"places": [list(place) for place in row.places], "entities": entities}
+            predictions.append({"text": row.text, "tokens": row.words} | own)
         return predictions
 
 
@@ -215,13 +203,11 @@ class Tagging(SequenceTask):
         beside = [f"{words} {result[name]:.1%}" for name, words in others.items() if name in result]
         return {}, ", ".join([f"F1 {result['f1']:.1%}", *beside])
 
-    def read(
-        self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()
-    ) -> list[TaggedText]:
+    def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Any = ()) -> list[TaggedText]:
         return read_tagged(path, columns, labelled, tags)
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[TaggedText]:
-        return tagged_rows(values, columns)
+        return [untagged(one, f"text {i}", columns.scheme == schemes.OLDER) for i, one in enumerate(values, 1)]
 
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         return () if may_have_texts(columns, names) else (columns.text_column,)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.counted import counted
 from txl_tf.data.examples.example_set import Chunk, ExamplePlan, ExampleSet
@@ -19,10 +20,53 @@ from txl_tf.data.examples.layout import CLS, FIRST, PADDING
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.errors import InputError
-from txl_tf.tasks.labels import refuse_unknown
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.decoding import legal_tags, only
 from txl_tf.tasks.tagging.texts import TaggedText
+from txl_tf.tasks.texts import refuse_unknown
+
+NEVER = -1e6
+"""The log-probability of what is not allowed. It is finite: where nothing is allowed, the fewest breaches win."""
+
+
+def only(tag: int, tags: int) -> np.ndarray:
+    """Log-probabilities float32 [tags] that leave only one tag."""
+    return np.where(np.arange(tags) == tag, 0.0, NEVER).astype(np.float32)
+
+
+def legal_tags(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
+    """The tags, int32 [W], of words [W, C] of texts with `lengths` words, and their log-probabilities [W]."""
+    padded = tf.RaggedTensor.from_row_lengths(log_probs, lengths).to_tensor()
+    tag = tf.boolean_mask(likeliest_legal(padded, lengths, allowed), tf.sequence_mask(lengths, tf.shape(padded)[1]))
+    return tag, tf.gather(log_probs, tag, batch_dims=1)
+
+
+def likeliest_legal(log_probs: tf.Tensor, lengths: tf.Tensor, allowed: np.ndarray) -> tf.Tensor:
+    """The tags of sequences of words, int32 [B, W], whose log-probabilities have the largest sum (Viterbi 1967).
+
+    log_probs: [B, W, C], in nats, of sequences of `lengths` words, int [B]; what is beyond them says nothing.
+    allowed: bool [C + 1, C + 1], see `schemes.allowed`.
+    """
+    batch, words, outside = tf.shape(log_probs)[0], tf.shape(log_probs)[1], len(allowed) - 1
+    step = tf.constant(np.where(allowed, 0.0, NEVER), tf.float32)
+    # A column more: no word is outside the text, whatever else is not allowed. And a row more, so that there is one.
+    own = tf.pad(tf.cast(log_probs, tf.float32), [[0, 0], [0, 1], [0, 1]], constant_values=1e3 * NEVER)
+    inside = tf.sequence_mask(lengths, words + 1)
+    first = tf.tile(tf.constant(only(outside, outside + 1))[None], [batch, 1])
+    stay = tf.tile(tf.range(outside + 1)[None], [batch, 1])
+
+    def forward(before: tuple[tf.Tensor, tf.Tensor], now: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        log_prob, real = now
+        sums = before[0][:, :, None] + step
+        best = tf.argmax(sums, axis=1, output_type=tf.int32)
+        return tf.where(real, tf.reduce_max(sums, axis=1) + log_prob, before[0]), tf.where(real, best, stay)
+
+    over_words = tf.transpose(own, [1, 0, 2]), tf.transpose(inside)[:, :, None]
+    sums, pointers = tf.scan(forward, over_words, (first, stay))
+    last = tf.argmax(sums[-1] + step[:, outside], axis=1, output_type=tf.int32)
+    # Before the pointers are followed, `last` is the tag of the last word; beyond the end they point at themselves.
+    before = tf.scan(lambda tag, pointer: tf.gather(pointer, tag, batch_dims=1), pointers, last, reverse=True)
+    return tf.transpose(tf.concat([before[1:], last[None]], axis=0))[:, :words]
+
 
 MARKS = 2  # SEP and CLS
 NOTHING = -1
@@ -109,11 +153,8 @@ def first_pieces(texts: Sequence[TaggedText], vocabulary: SubwordVocabulary) -> 
 def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExamples:
     """Texts as examples of S segments of T tokens: as many as the longest text needs, but at most `max_segments`.
 
-    The pieces of longer texts become several examples.
-
-    Raises:
-        InputError: the vocabulary's tokens have no places in texts, all words have the same tag, or a text has one that
-            is not among those of the plan.
+    The pieces of longer texts become several examples. InputError if the vocabulary's tokens have no places in texts,
+    all words have the same tag, or a text has one that is not among those of the plan.
     """
     vocabulary, labelled = plan.subwords(), plan.labelled
     t_len, max_segments = plan.config.data.tgt_len, plan.config.data.max_segments
@@ -122,21 +163,27 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
         raise InputError(f"{texts[0].where}: all words have the tag {labels[0]!r}: there is nothing to tell apart")
     if labelled:
         unknown = [(text, tag) for text in texts for tag in sorted(set(text.tags) - set(labels))[:1]]
-        said = [f"{text.where}: a word has the tag {tag!r}" for text, tag in unknown]
-        refuse_unknown(said, labels, texts)
+        refuse_unknown([f"{text.where}: a word has the tag {tag!r}" for text, tag in unknown], labels, texts)
     size = t_len * max_segments - MARKS
     ids, pieces = first_pieces(texts, vocabulary)
     parts = [own[i : i + size] for own in ids for i in range(0, max(len(own), 1), size)]
     width = -(-(max(map(len, parts)) + MARKS) // t_len) * t_len
 
     def chunks() -> Iterator[Chunk]:
-        features = _features(parts, vocabulary, width)
+        tokens = np.zeros([len(parts), width], smallest_dtype(vocabulary.vocab_size))
+        segments = np.full(tokens.shape, PADDING, np.uint8)
+        marks = [vocabulary.special_token("sep"), vocabulary.special_token("cls")]
+        for row, part in enumerate(parts):
+            begin = width - MARKS - len(part)
+            tokens[row, begin:] = [*part, *marks]
+            segments[row, begin:-1], segments[row, -1] = FIRST, CLS
+        features = {"tokens": tokens, "segments": segments, "padding": segments == PADDING}
         if labelled:
             number = {name: i for i, name in enumerate(labels)}
             tags = np.array([number[tag] for text in texts for tag in text.tags], np.int16)
             of_pieces = np.full(sum(map(len, parts)), NOTHING, np.int16)
             of_pieces[pieces[pieces != NOTHING]] = tags[pieces != NOTHING]
-            features["label"] = np.full(features["tokens"].shape, NOTHING, np.int16)
+            features["label"] = np.full(tokens.shape, NOTHING, np.int16)
             features["label"][_are_pieces(features["padding"])] = of_pieces
         yield features, []
 
@@ -145,21 +192,21 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
     layout |= {"tags": labels, "labelled": labelled}
     timed = ("tokens", "segments", "padding", *(["label"] if labelled else []))
     made = plan.make(chunks, len(parts), layout, labels=labels, timed=timed)
-    lengths, lost = np.array([len(own) for own in ids]), int(np.count_nonzero(pieces == NOTHING))
-    remarks = (*getattr(texts, "remarks", ()), *_remarks(lengths, lost, t_len, max_segments))
-    own = {"texts": texts, "pieces": pieces, "remarks": remarks, "scheme": plan.scheme}
+    lengths, remarks = np.array([len(own) + MARKS for own in ids]), [*getattr(texts, "remarks", ())]
+    if long := np.count_nonzero(lengths > t_len):
+        remarks.append(
+            f"{long:,} of {counted(len(ids), 'text')} with more than {t_len:,} tokens (tgt_len) are read by segments "
+            "with memory"
+        )
+    if cut := np.count_nonzero(lengths > t_len * max_segments):
+        remarks.append(
+            f"{cut:,} of {counted(len(ids), 'text')} with more than {counted(max_segments, 'segment')} (max_segments) "
+            "are read in parts that do not know of each other"
+        )
+    if lost := int(np.count_nonzero(pieces == NOTHING)):
+        remarks.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
+    own = {"texts": texts, "pieces": pieces, "remarks": tuple(remarks), "scheme": plan.scheme}
     return TaggedExamples(**vars(made) | own)
-
-
-def _features(parts: Sequence[np.ndarray], vocabulary: SubwordVocabulary, width: int) -> dict[str, np.ndarray]:
-    tokens = np.zeros([len(parts), width], smallest_dtype(vocabulary.vocab_size))
-    segments = np.full(tokens.shape, PADDING, np.uint8)
-    marks = [vocabulary.special_token("sep"), vocabulary.special_token("cls")]
-    for row, part in enumerate(parts):
-        begin = width - MARKS - len(part)
-        tokens[row, begin:] = [*part, *marks]
-        segments[row, begin:-1], segments[row, -1] = FIRST, CLS
-    return {"tokens": tokens, "segments": segments, "padding": segments == PADDING}
 
 
 def _are_pieces(padding: np.ndarray) -> np.ndarray:
@@ -167,16 +214,3 @@ def _are_pieces(padding: np.ndarray) -> np.ndarray:
     found = ~padding
     found[:, -MARKS:] = False
     return found
-
-
-def _remarks(lengths: np.ndarray, lost: int, t_len: int, max_segments: int) -> tuple[str, ...]:
-    """Remarks on long texts, whose pieces are counted by `lengths`, and on the number of words without pieces."""
-    texts, found = f"of {counted(len(lengths), 'text')}", []
-    if long := np.count_nonzero(lengths + MARKS > t_len):
-        found.append(f"{long:,} {texts} with more than {t_len:,} tokens (tgt_len) are read by segments with memory")
-    if cut := np.count_nonzero(lengths + MARKS > t_len * max_segments):
-        limit = f"more than {counted(max_segments, 'segment')} (max_segments)"
-        found.append(f"{cut:,} {texts} with {limit} are read in parts that do not know of each other")
-    if lost:
-        found.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
-    return tuple(found)

@@ -1,6 +1,6 @@
 """Tags of words in TensorFlow ops, for SavedModels: parts of texts, the words' first pieces, and entities.
 
-The rules are those of words.py, examples.py and entities.py, which use NumPy.
+The rules are those of words.py, examples.py and schemes.py, which use NumPy.
 Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all texts.
 """
 
@@ -16,9 +16,8 @@ from txl_tf.data.examples.layout import join, pad_left
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.tasks.base import Served, Signatures
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.decoding import legal_tags, only
-from txl_tf.tasks.tagging.entities import Tags
-from txl_tf.tasks.tagging.examples import MARKS
+from txl_tf.tasks.tagging.examples import MARKS, legal_tags, only
+from txl_tf.tasks.tagging.schemes import Tags
 from txl_tf.tasks.tagging.words import MARK, SPACE, WORD, character_kinds
 
 
@@ -50,10 +49,7 @@ def word_places(texts: tf.Tensor, runs: bool = False) -> WordsTensor:
 
 
 def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> tuple[tf.RaggedTensor, ...]:
-    """Texts in parts of at most `size` pieces with their marks; one without pieces has one part.
-
-    Ids and segments, int32 RaggedTensors [P, None].
-    """
+    """Texts in parts, at least one each, of at most `size` pieces, and marks: ids and segments, int32 [P, None]."""
     count = ids.row_lengths()
     needed = tf.maximum(-(-count // size), 1)
     first = tf.ragged.range(needed).flat_values * size
@@ -75,9 +71,7 @@ def at_words(
 ) -> list[tf.Tensor]:
     """Values at the words' first pieces, [W, ..]; see `examples.first_pieces`.
 
-    Args:
-        begin, end: int32 [B, None], the pieces' places in characters.
-        given: values of the pieces, [N, ..], each with that of a word without pieces.
+    begin, end: int32 [B, None], the pieces' places. given: their values [N, ..], each with that of no piece.
     """
     row, begin, end = begin.value_rowids(), begin.flat_values, end.flat_values
     visible = tf.where(begin < end)[:, 0]

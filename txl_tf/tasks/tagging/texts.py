@@ -1,6 +1,6 @@
 """Texts whose words have tags, from rows of tables and values of Python.
 
-A row is a text with lists of its words and tags, or with spans of characters (see `spans`), or a single word with its
+A row is a text with lists of its words and tags, or with spans of characters (see `words`), or a single word with its
 tag. Where no tags are needed, a row may have its text alone. One error lists all faults of a file.
 """
 
@@ -20,10 +20,9 @@ from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import with_lists
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
-from txl_tf.tasks.labels import name_of
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.spans import LISTS, spans_in, tags_of
-from txl_tf.tasks.tagging.words import word_places
+from txl_tf.tasks.tagging.words import LISTS, spans_in, tags_of, word_places
+from txl_tf.tasks.texts import name_of
 
 DOCUMENTS = ("doc_id", "document_id", "doc", "document")
 """The columns of documents, in each of which sentences may be counted anew."""
@@ -32,13 +31,9 @@ _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 
 @dataclasses.dataclass(frozen=True)
 class TaggedText:
-    """A text and its words.
+    """A text, or words with spaces between them; where each word begins and ends, in characters; and the words' tags.
 
-    Attributes:
-        text: the text; if only words were given, these with spaces between them.
-        places: where each word begins and ends in the text, in characters.
-        tags: of the words; () if they are not known.
-        where: its file and line.
+    tags: () if they are not known. where: file and line.
     """
 
     text: str
@@ -58,14 +53,9 @@ def read_tagged(
 ) -> Rows[TaggedText]:
     """The texts of a file, or of a Table.
 
-    Args:
-        columns: the names or numbers of columns, the scheme of tags and so on.
-        labelled: whether all words must have a tag; if not, tags are left out.
-        tags: those that a model knows, which reads the texts; (): one is to learn from them.
-
-    Raises:
-        InputError: it cannot be read, has no texts, only some tags name entities, or a line is malformed; a FaultsError
-            if several are.
+    `labelled`: whether all words must have a tag; if not, tags are left out. `tags`: those that a model knows, which
+    reads the texts; (): one is to learn from them. InputError if it cannot be read, has no texts, only some tags name
+    entities, or a line is malformed; a FaultsError if several are.
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled, tags)
@@ -99,16 +89,8 @@ def may_have_texts(columns: Columns, names: Sequence[str]) -> bool:
     return not {columns.text_column, "text", "data"}.isdisjoint(names) or bool(first_near_name(usual, names))
 
 
-def tagged_rows(values: Sequence[Any], columns: Columns | None = None) -> list[TaggedText]:
-    """Texts, or lists of words, as texts without tags; InputError if it is something else, or has no words.
-
-    `columns` are those of the model's run, whose version decides what a word is.
-    """
-    runs = columns is not None and columns.scheme == schemes.OLDER
-    return [_untagged(value, f"text {i}", runs) for i, value in enumerate(values, 1)]
-
-
-def _untagged(value: Any, where: str, runs: bool) -> TaggedText:
+def untagged(value: Any, where: str, runs: bool) -> TaggedText:
+    """A text, or a list of words, without tags, or InputError; `runs` as for `words.word_places`."""
     if isinstance(value, (list, tuple)):
         return _joined(value, (), where)
     if not isinstance(value, str) or not value.strip():
@@ -139,13 +121,12 @@ def _joined(words: Sequence[Any], tags: Sequence[Any], where: str) -> TaggedText
 class _Reader:
     """Reads the rows of one table.
 
-    `sentences` are the rows of a table with a row for each word, with lists; None: it has a row for each text. `first`
-    has for each tag the place where it first occurs, `about` says what the columns were taken for.
+    `sentences` are those of a table with a row for each word, as rows with lists; None: it has a row for each text.
+    `first` has for each tag the place where it first occurs, `about` says what the columns were taken for.
     """
 
     def __init__(self, table: Table, columns: Columns, labelled: bool):
         self._table, self._columns, self._labelled = table, columns, labelled
-        self._runs = not labelled and columns.scheme == schemes.OLDER
         self.first: dict[str, str] = {}
         self.about: list[str] = []
         self._widened = self._skipped = self._again = 0
@@ -165,16 +146,15 @@ class _Reader:
 
     def remarks(self) -> tuple[str, ...]:
         """Notes on spans and texts that were not read as they are."""
-        widened = f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag"
-        skipped = f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated"
-        again = (
-            f"{counted(self._again, 'text')} whose sentence was there before, with others between: bring its rows "
-            "together if it is the same text"
-        )
         numbers = self._labelled and self.first and all(tag.isdecimal() for tag in self.first)
-        of_numbers = "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order"
-        notes = (self._widened, widened), (self._skipped, skipped), (self._again, again), (numbers, of_numbers)
-        return tuple(note for holds, note in notes if holds)
+        again = "whose sentence was there before, with others between: bring its rows together if it is the same text"
+        notes = {
+            f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag": self._widened,
+            f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated": self._skipped,
+            f"{counted(self._again, 'text')} {again}": self._again,
+            "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order": numbers,
+        }
+        return tuple(note for note, holds in notes.items() if holds)
 
     def scheme(self) -> str:
         """The scheme of the tags: the given one, or the one found; InputError if only some name entities."""
@@ -198,12 +178,9 @@ class _Reader:
 
     def _require_entities(self) -> None:
         """Raises InputError if the tags would name entities in capitals, or open and close brackets around them."""
-        found = ""
-        if schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB:
-            found = "has small letters"
-        elif all("*" in tag for tag in self.first):
-            found = "opens or closes a bracket"
-        if found:
+        small = schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB
+        if small or all("*" in tag for tag in self.first):
+            found = "has small letters" if small else "opens or closes a bracket"
             odd = [tag for tag in self.first if tag == "o" or schemes.scheme_of([tag]) != schemes.IOB]
             tag = [*odd, *self.first][0]
             raise InputError(
@@ -216,13 +193,11 @@ class _Reader:
         words: Any = values.get(self._words)
         of_spans = not words and isinstance(values.get("text"), str)  # Prodigy has no tokens for some texts
         if _is_list(words) and not of_spans and not any(isinstance(word, dict) for word in words):
-            if not self._labelled:
-                return _joined(list(words), (), where)
-            return self._with_tags(list(words), values, where)
+            return self._with_tags(list(words), values, where) if self._labelled else _joined(words, (), where)
         text, spans = spans_in(values, self._columns)
         self.about = ["texts with spans"] if self._labelled else []
         if not self._labelled:
-            return _untagged(text, where, self._runs)
+            return untagged(text, where, self._columns.scheme == schemes.OLDER)
         if text is None or spans is None:
             raise InputError(
                 f"{where} has no words with tags: give lists such as tokens and tags, or a text with spans in label, "
@@ -237,27 +212,21 @@ class _Reader:
         return self._noted(TaggedText(whole(text), tuple(places), tuple(tags), where))
 
     def _with_tags(self, words: list[Any], values: dict[str, Any], where: str) -> TaggedText:
-        tags = values.get(self._tags)
-        if tags is None or not _is_list(tags):
+        tags: Any = values.get(self._tags)
+        if not _is_list(tags):
             raise InputError(f"{where} has no list of tags: name its column with --label_column")
         if len(words) != len(tags):
-            raise InputError(
-                f"{where} has {counted(len(words), 'token')} and {counted(len(tags), 'tag')}: correct the line"
-            )
+            counts = f"{counted(len(words), 'token')} and {counted(len(tags), 'tag')}"
+            raise InputError(f"{where} has {counts}: correct the line")
         lines = values.get(LINE) if self._table.form == FORM or self.sentences is not None else None
         if self._columns.label_names or not all(isinstance(tag, str) for tag in tags):
-            tags = [self._tag(tag, where) for tag in tags]
-        return self._noted(
-            _joined(words, [tag.strip(" ") if isinstance(tag, str) else tag for tag in tags], where), lines
-        )
-
-    def _tag(self, tag: Any, where: str) -> Any:
-        """A tag, or the name of its number."""
-        if names := self._columns.named_labels:
-            return name_of(tag, names, where)
-        if isinstance(tag, (int, float)):
-            raise InputError(f"{where} has the number {tag} as tag: give --label_names=O,B-PER,.. in their order")
-        return tag
+            names, numbers = self._columns.named_labels, [tag for tag in tags if isinstance(tag, (int, float))]
+            if numbers and not names:
+                remedy = "give --label_names=O,B-PER,.. in their order"
+                raise InputError(f"{where} has the number {numbers[0]} as tag: {remedy}")
+            tags = [name_of(tag, names, where) for tag in tags] if names else tags
+        tags = [tag.strip(" ") if isinstance(tag, str) else tag for tag in tags]
+        return self._noted(_joined(words, tags, where), lines)
 
     def _noted(self, text: TaggedText, lines: Sequence[int] | None = None) -> TaggedText:
         """A text; its new tags are kept with their places, for which `lines` are those of its words."""
@@ -266,7 +235,6 @@ class _Reader:
         return text
 
     def _column(self, field: str, usual: tuple[str, ...]) -> str:
-        """The name of a column that the user named, or that is found; "" if there is none."""
         given, names = getattr(self._columns, field), self._table.names
         if given in names and self._columns.named(field):
             return str(given)
@@ -303,14 +271,12 @@ class _Reader:
         return list(self._grouped(sentence))
 
     def _example(self, column: str) -> Any:
-        """The first value of a column."""
         return next((values[column] for _, values in self._table.rows if content(values.get(column))), None)
 
     def _grouped(self, sentence: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of each text: where the column has another value, or after an empty row."""
         document = first_near_name(DOCUMENTS, self._table.names)
-        seen: set[str] = set()
-        inside = None
+        seen, inside = set[str](), None
         ends, names = set(self._table.empty), [self._words, *([self._tags] if self._labelled else [])]
         text: dict[str, list[Any]] = collections.defaultdict(list)
         before, last = None, 0
@@ -329,13 +295,10 @@ class _Reader:
             before, last = now if content(now) else before, line
             for name in names:
                 value = values.get(name)
-                text[name].append(value if name == self._tags or isinstance(value, str) else _word(value))
+                if name != self._tags and not isinstance(value, str):
+                    value = "" if value is None or value != value else str(value)  # a number is a word, too
+                text[name].append(value)
             text[LINE].append(line)
-
-
-def _word(value: Any) -> str:
-    """A cell as a word: a number is one, too."""
-    return "" if value is None or value != value else str(value)
 
 
 def _is_list(value: Any) -> bool:

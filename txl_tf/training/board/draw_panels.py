@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from txl_tf.metrics.error_files import error_files, in_a_card
-from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Reliability, Worst, heading
+from txl_tf.metrics.task_results import ByLabel, Confusion, Panel, Reliability, Worst, heading
 from txl_tf.training.board.event_files import Board
 from txl_tf.training.board.gallery import as_it_is
 from txl_tf.training.board.pictures import new_figure

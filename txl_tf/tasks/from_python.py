@@ -10,7 +10,9 @@ model reads it in one window.
 "statements": which kinds of statements does the body of a function with this docstring have? Any number of the labels
 loop, condition, return, raise, try, with and yield.
 
-"names": what do the names in a line of code stand for? See `from_python.code_names`.
+"names": what do the names in a line of code stand for? A text is a logical line, its words are the tokens of Python's
+own tokenizer, with "" for every string. The tags are in IOB2. MODULE is a name in an import. FUNCTION and CLASS are
+names where they are defined, ARGUMENT is one in a function's definition. CALL is a name that is called, dots included.
 
 "order": is a line of code as it was written, or have two neighbouring words changed places? Only the order tells, since
 both have the same words. There are few examples to learn from: a model that has read much code knows the order.
@@ -24,7 +26,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import inspect
 import io
 import json
 import textwrap
@@ -37,7 +38,6 @@ import tensorflow as tf
 
 from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
-from txl_tf.tasks.from_python.code_names import tagged_lines
 
 _STATEMENTS = {
     "condition": ast.If,
@@ -54,11 +54,9 @@ _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """The longest docstring and body, which are cut, since a small model learns sooner to compare short texts; and the
 longest code of a question: longer functions are left out."""
 
-_LINES = {
-    "names": {"train": 6_000, "valid": 1_000, "test": 1_000},
-    "order": {"train": 6_000, "valid": 1_000, "test": 2_000},
-}
-"""The most lines by task and split."""
+_NAMED_LINES = {"train": 6_000, "valid": 1_000, "test": 1_000}
+_ORDERED_LINES = {"train": 6_000, "valid": 1_000, "test": 2_000}
+"""The most lines by split."""
 
 _ORDERED_WORDS, _ORDERED_CHARS = 4, 80
 """The fewest words of a line of "order", and its most characters."""
@@ -70,45 +68,29 @@ _SEPARATOR = "\n\n"
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A function with a docstring, in the text of a file.
-
-    Attributes:
-        name: of the function.
-        code: its source, indented as in the file, docstring included.
-        summary: the docstring's first line.
-        docstring: without the indentation of its lines.
-        body: the source without the docstring.
-        statements: the kinds of statements in it, as labels.
-    """
+    """A function with a docstring, in the text of a file."""
 
     name: str
-    code: str
-    summary: str
-    docstring: str
-    body: str
-    statements: tuple[str, ...]
+    code: str  # indented as in the file, docstring included
+    summary: str  # the docstring's first line
+    docstring: str  # without the indentation of its lines
+    body: str  # the source without the docstring
+    statements: tuple[str, ...]  # the kinds of statements in it, as labels
 
 
 def functions(text: str) -> Iterator[Function]:
     """The documented functions in the source of a Python file, in order; none if it is not valid Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes in strings
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
     lines = text.split("\n")
-    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = [node for node in ast.walk(_parsed(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     for node in sorted(defined, key=lambda node: node.lineno):
         docstring = ast.get_docstring(node)
         if not docstring or len(node.body) < 2:
             continue
         string = node.body[0]
-        own = lines[node.lineno - 1 : node.end_lineno]
+        code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
         after = lines[string.end_lineno : node.end_lineno]
         body = "\n".join(lines[node.lineno - 1 : string.lineno - 1] + after)
-        summary = inspect.cleandoc(docstring).split("\n")[0].strip()
-        code = "\n".join(own)
+        summary = docstring.split("\n")[0].strip()
         if summary and after and summary in code:
             inner = list(ast.walk(node))
             kinds = tuple(name for name, kind in _STATEMENTS.items() if any(isinstance(each, kind) for each in inner))
@@ -116,10 +98,7 @@ def functions(text: str) -> Iterator[Function]:
 
 
 def match_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "match", from the texts of files: a docstring's first paragraph as text, a body as text_b.
-
-    The label is "own" or "other".
-    """
+    """Rows of "match", from the texts of files: a docstring's first paragraph, a body, and the label own or other."""
     every = [function for text in texts for function in functions(text)]
     for index, function in enumerate(every):
         draw = _draw(f"{split} {index} {function.name}")
@@ -173,7 +152,7 @@ def answer_articles(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Rows of "names": the words of a line of the files' texts, and their tags; at most `_LINES` lines are drawn."""
     lines = [line for text in texts for line in tagged_lines(text)]
-    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES["names"][split]]
+    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _NAMED_LINES[split]]
     for i in sorted(order):
         yield {"tokens": lines[i][0], "tags": lines[i][1]}
 
@@ -182,7 +161,7 @@ def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Rows of "order": text is a line of code, label "written" or "exchanged"."""
     lines = dict.fromkeys(line for text in texts for line in code_lines(text))
     drawn = sorted((_draw(f"{split} {line}"), line) for line in lines)
-    for draw, line in drawn[: _LINES["order"][split]]:
+    for draw, line in drawn[: _ORDERED_LINES[split]]:
         words = line.split()
         places = [i for i in range(len(words) - 1) if words[i] != words[i + 1]]
         if draw % 2 and places:
@@ -193,44 +172,29 @@ def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 
 def code_lines(text: str) -> Iterator[str]:
     """The statements of a Python file that are one line of some words, without comments; none if it cannot be read."""
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (SyntaxError, tokenize.TokenError):
-        return
     first = None
-    for token in tokens:
+    for token in _tokens(text):
         if token.type not in _LAYOUT:
             first = first or token
             if token.type == tokenize.NEWLINE:
                 line = first.line.strip()
-                whole = (
-                    first.start[0] == token.start[0] and first.type != tokenize.STRING and not set("#\\") & set(line)
-                )
-                if whole and len(line.split()) >= _ORDERED_WORDS and len(line) <= _ORDERED_CHARS:
+                whole = first.start[0] == token.start[0] and first.type != tokenize.STRING
+                whole = whole and len(line) <= _ORDERED_CHARS and not set("#\\") & set(line)
+                if whole and len(line.split()) >= _ORDERED_WORDS:
                     yield line
                 first = None
 
 
-TASKS = {
-    "match": match_rows,
-    "answers": answer_articles,
-    "statements": statement_rows,
-    "names": name_rows,
-    "order": order_rows,
-}
+_ROWS = match_rows, answer_articles, statement_rows, name_rows, order_rows
+TASKS = dict(zip(("match", "answers", "statements", "names", "order"), _ROWS, strict=True))
 """For each task a function: (split, texts of its files) -> its rows, or for "answers" articles."""
 
 
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
     """Writes a task's files, {train,valid,test}.json for "answers", .jsonl for others; the examples of each split.
 
-    Args:
-        task: one of TASKS.
-        directory: local or gs://; created if missing.
-        source: where the Python files are; None: the running interpreter's standard library.
-
-    Raises:
-        InputError: a file exists already with other content.
+    The Python files are the source's, by default the running interpreter's standard library. InputError if a file
+    exists already with other content.
     """
     tf.io.gfile.makedirs(directory)
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
@@ -266,6 +230,77 @@ def _chunks(file: list[Function]) -> Iterator[tuple[int, int]]:
         yield start, len(file)
 
 
+def _parsed(text: str) -> ast.Module:
+    """The syntax of a Python file; without content if it is not valid Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    try:
+        return list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (SyntaxError, tokenize.TokenError):
+        return []
+
+
 def _draw(name: str) -> int:
     """A number that follows from a name alone, the same on every machine."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+
+
+_WORDS = 40
+"""Longer lines are left out."""
+
+_LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+
+
+def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The words and tags of each line with an entity in the source of a Python file; none if it is not valid Python."""
+    kinds = _kinds(_parsed(text), text.split("\n"))
+    words, tags, before = list[str](), list[str](), ""
+    for token in _tokens(text) if kinds else ():
+        if token.type == tokenize.NEWLINE:
+            if len(words) <= _WORDS and set(tags) != {"O"}:
+                yield words, tags
+            words, tags, before = [], [], ""
+        elif token.type not in _LEFT_OUT:
+            kind, first = kinds.get(token.start, ("", True))
+            words.append('""' if token.type == tokenize.STRING else token.string)
+            tags.append(f"{'B' if first or before != kind else 'I'}-{kind}" if kind else "O")
+            before = kind
+
+
+def _kinds(tree: ast.AST, lines: list[str]) -> dict[tuple[int, int], tuple[str, bool]]:
+    """The kinds of entities by where a token of one begins, as line and column, and whether it is the first one."""
+    found: dict[tuple[int, int], tuple[str, bool]] = {}
+
+    def mark(line: int, column: int, dotted: str, kind: str) -> None:
+        for i, part in enumerate(dotted.split(".")):
+            if i:
+                found[line, column] = kind, False
+                column += 1
+            found[line, column] = kind, not i
+            column += len(part)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            column = node.col_offset + len("def " if isinstance(node, ast.FunctionDef) else "class ")
+            if lines[node.lineno - 1].startswith(node.name, column):
+                found[node.lineno, column] = "FUNCTION" if isinstance(node, ast.FunctionDef) else "CLASS", True
+        elif isinstance(node, ast.arg):
+            found[node.lineno, node.col_offset] = "ARGUMENT", True
+        elif isinstance(node, ast.Call):
+            place, dotted = node.func, ast.unparse(node.func)
+            in_one_line = lines[place.lineno - 1].startswith(dotted, place.col_offset)
+            if in_one_line and all(part.isidentifier() for part in dotted.split(".")):
+                mark(place.lineno, place.col_offset, dotted, "CALL")
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                mark(name.lineno, name.col_offset, name.name, "MODULE")
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            mark(node.lineno, node.col_offset + len("from "), node.module, "MODULE")
+    return found

@@ -1,1 +1,0 @@
-"""Examples of tasks made from Python's standard library."""
