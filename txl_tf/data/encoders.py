@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data import words
 from txl_tf.data.text.blocks import DOCUMENT_MARK
 from txl_tf.data.text.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import (
@@ -27,6 +26,29 @@ from txl_tf.data.vocabularies import (
 from txl_tf.data.vocabularies.subword_training import train
 
 _TRAINING_WORDS = 40_000_000
+
+
+class WordNumbers(dict[str, int]):
+    """{word: its number}. A word that is looked up for the first time gets the next number."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+    def of(self, text: str) -> np.ndarray:
+        """The numbers of a text's tokens, int32 [n]."""
+        tokens = tokens_of(text)
+        return np.fromiter(map(self.__getitem__, tokens), np.int32, len(tokens))
+
+
+def tokens_of(text: str) -> list[str]:
+    """The words of str.split(), and every newline as a token."""
+    tokens: list[str] = []
+    for line in text.split("\n"):
+        tokens += line.split()
+        tokens.append("\n")
+    tokens.pop()
+    return tokens
 
 
 class TokenKind(abc.ABC):
@@ -179,7 +201,7 @@ class Words(TokenKind):
 
     def _numbered(self, block: bytes) -> tuple[list[str], np.ndarray]:
         """The different words of a block, and the number of each of its words, int32 [n]."""
-        numbers = words.WordNumbers()
+        numbers = WordNumbers()
         numbered = numbers.of(self.cleaned(block))
         return list(numbers), numbered
 
@@ -211,7 +233,7 @@ class Subwords(TokenKind):
             raise ValueError("give either the model or its vocab_size")
         found, tokens, read = collections.Counter[str](), 0, 0
         for block in (block for split, block in text.blocks() if split == "train"):
-            found.update(seen := words.tokens_of(block.decode()))
+            found.update(seen := tokens_of(block.decode()))
             tokens, read = tokens + len(seen), read + len(block)
             if tokens > _TRAINING_WORDS:
                 break

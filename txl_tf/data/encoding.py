@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from txl_tf.data import words
-from txl_tf.data.encoders import TokenKind, Words, added_counts
+from txl_tf.data.encoders import TokenKind, WordNumbers, Words, added_counts
 from txl_tf.data.text.sources import SPLITS, TextSource
 from txl_tf.data.threads import in_order
 from txl_tf.data.vocabularies import Vocabulary
@@ -47,7 +46,7 @@ def encode(
 
 def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
     """`encode`, reading the text only once: words get provisional numbers before the vocabulary is known."""
-    numbers = words.WordNumbers()
+    numbers = WordNumbers()
     spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
     for split, block in text.blocks(**encoder.reading):
         spools[split].add(numbers.of(encoder.cleaned(block)))

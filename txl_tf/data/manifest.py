@@ -105,7 +105,8 @@ class Corpus:
         split_rule: the rule that decided the splits, one of splits.RULES; "": the corpus has its own splits, or is of
             an earlier version.
         vocabulary_note: how the vocabulary was made, for the user; "": nothing, or not known.
-        sources: the files that it was made of, as `source_files.Known`; {}: not known, or downloaded.
+        sources: the files that it was made of, {path: (bytes, time of the last change in ns, sha256)}, with None as
+            sha256 of remote ones; {}: not known, or downloaded.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 

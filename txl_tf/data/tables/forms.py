@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from txl_tf.data.tables import arrow, conll, json_records, race_folders
+from txl_tf.data.tables import arrow, conll, json_records
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
@@ -27,6 +27,7 @@ from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.local_files import functions_for
+from txl_tf.storage.strict_json import check_record, parse_json
 
 
 class Form(NamedTuple):
@@ -208,7 +209,7 @@ def read_rows(
     if files := part_files(path):
         return joined(path, [read_rows(file, columns, faults, labelled, tags) for file in files])
     if functions_for(path).isdir(path):
-        return race_folders.read_folder(path, columns, faults)
+        return _read_folder(path, columns, faults)
     data = _unpacked(path)
     form, source = _form_of(Source(path, kind_of(path), data, columns, faults, labelled, tags))
     if form is None:
@@ -253,3 +254,24 @@ def _form_of(source: Source) -> tuple[Form | None, Source]:
     text, encoding = decoded(source.path, source.data, source.columns.encoding, remedy)
     source = dataclasses.replace(source, text=text, encoding=encoding)
     return next((form for form in TABLES if form.looks and form.looks(source)), named), source
+
+
+def _read_folder(path: str, columns: Columns, faults: Faults) -> Table:
+    """A row for each .txt or .json file of a folder and its sub-folders, in the order of RACE's numbers."""
+    files, remedy = [], "copy it again"
+    for folder, names in sorted((folder.rstrip("/"), names) for folder, _, names in functions_for(path).walk(path)):
+        own = (name for name in names if name.endswith((".txt", ".json")))
+        files += [f"{folder}/{name}" for name in sorted(own, key=_numbered)]
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for number, file in enumerate(files, 1):
+        with faults.noted():
+            value = parse_json(decoded(file, read_data(file), columns.encoding, remedy)[0], file, remedy)
+            rows.append((number, check_record(value, file, {}, remedy)))
+    places = dict(enumerate(files, 1))
+    return Table([], rows, [], path, name=path, places=places, form="RACE's folder", unit="file")
+
+
+def _numbered(name: str) -> tuple[int, str]:
+    """RACE's files are named by numbers."""
+    stem = name.rsplit(".", 1)[0]
+    return (int(stem), name) if stem.isdecimal() and stem.isascii() else (-1, name)

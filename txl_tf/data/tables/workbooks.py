@@ -83,7 +83,7 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     exactly. InputError if a text is longer than a cell can hold, or the sheet has no room.
     """
     with _opened(path, data) as book:
-        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, StyleWriter
+        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, with_style
 
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
@@ -102,9 +102,8 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
         rewritten, style = {}, None
         if STYLES in old.namelist():
-            writer = StyleWriter(styles := io.StringIO())
-            xml.sax.parse(io.BytesIO(old.read(STYLES)), writer)
-            rewritten, style = {STYLES: styles.getvalue()}, (writer.number, first + own)
+            styles, number = with_style(old.read(STYLES))
+            rewritten, style = {STYLES: styles}, (number, first + own)
         for member in old.infolist():
             if member.filename == place:
                 with old.open(member) as source, new.open(place, "w") as target:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from txl_tf.data.text import blocks, row_texts, rows
+from txl_tf.data.text import blocks, rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
 from txl_tf.data.text.splits import SPLITS, named_splits, told_words
@@ -194,14 +194,14 @@ def text_files(
     remarks: list[str] = []
     if work_dir is not None:
         files, remarks = plain_files(files, work_dir, encoding, binary)
-        if not as_is and (forms := row_texts.forms_of(files)):
+        if not as_is and (forms := rows.forms_of(files)):
             found = [
-                row_texts.extracted(file, form, text_column, os.path.join(work_dir, "rows", str(i)))
+                rows.extracted(file, form, text_column, os.path.join(work_dir, "rows", str(i)))
                 for i, (file, form) in enumerate(zip(files, forms, strict=True))
             ]
             read = _rows([file for file, _ in found], root, splits, None)
             return dataclasses.replace(read, remarks=(*remarks, *(said for _, said in found)))
-        remarks += [] if as_is else row_texts.unread_json(files)
+        remarks += [] if as_is else rows.unread_json(files)
     if text_column:
         raise InputError(f"--text_column is for tables, and {source} is text: omit it")
     if not files:
