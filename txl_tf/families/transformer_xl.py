@@ -43,7 +43,7 @@ class NextTokens(Pretraining):
         return CausalLM(model, config)
 
     def training_data(self, corpus: Any, config: Any) -> TrainingData:
-        from txl_tf.data.random_lengths import training_lanes
+        from txl_tf.data.lanes import training_lanes
 
         return training_lanes(corpus, config)
 

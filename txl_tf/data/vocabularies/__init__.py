@@ -1,4 +1,4 @@
-"""Vocabularies: one module for each kind. Code that reads a `spec` finds its kind here."""
+"""Vocabularies: of symbols, words, pieces. Code that reads a `spec` finds its kind here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary
-from txl_tf.data.vocabularies.byte_level import ByteVocabulary
-from txl_tf.data.vocabularies.character_level import CharVocabulary
 from txl_tf.data.vocabularies.sentence_pieces import SubwordVocabulary
+from txl_tf.data.vocabularies.symbols import ByteVocabulary, CharVocabulary
 from txl_tf.data.vocabularies.word_level import WordVocabulary
 from txl_tf.data.vocabularies.xlnet import XLNetVocabulary
 from txl_tf.errors import InputError
