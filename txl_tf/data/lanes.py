@@ -11,7 +11,6 @@ Shapes: B global batch, T = tgt_len, R replicas of a host, b = B / (hosts * R) r
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -238,12 +237,10 @@ class RandomLanes(TrainingLanes):
     def place(self, step: int) -> tuple[int, int]:
         """The epoch of a step, and the step's number in it."""
         with tf.init_scope():
-            for epoch in itertools.count():
-                steps = int(tf.size(self.lengths(epoch)))
-                if step < steps:
-                    return epoch, step
-                step -= steps
-        raise AssertionError("epochs do not end")
+            epoch = 0
+            while step >= (steps := int(tf.size(self.lengths(epoch)))):
+                epoch, step = epoch + 1, step - steps
+            return epoch, step
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches without end from a step on: (inputs, targets), int32 [b, T] each, T the longest length.

@@ -252,7 +252,6 @@ def write_manifest(corpus: Corpus) -> None:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """A short hash of everything in a manifest but its checksum."""
     said = {name: value for name, value in manifest.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -128,7 +128,6 @@ def _build(
 
 
 def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
-    """Writes the shards of each stream."""
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:

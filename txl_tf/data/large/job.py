@@ -104,18 +104,14 @@ class Worker:
         """The type of the ids in shards."""
         return np.dtype(records.smallest_dtype(self.vocabulary.vocab_size)).newbyteorder("<")
 
-    def documents(self, unit: int) -> int:
-        """The number of documents that begin in a unit."""
-        return self._texts(unit)[1]
-
     def count(self, unit: int) -> Iterator[tuple[str, list[Any], np.ndarray, int]]:
         """Yields (split, symbols, counts, size for `sources.grouped`) of the texts of a unit, see `Encoder.count`."""
-        for split, text in self._texts(unit)[0]:
+        for split, text in self.texts(unit)[0]:
             yield split, *self.encoder.count(text), waiting_size(text)
 
     def encode(self, unit: int) -> Iterator[tuple[str, bytes, int]]:
         """Yields (split, ids as they stand in shards, bytes of text) of the texts of a unit."""
-        for split, text in self._texts(unit)[0]:
+        for split, text in self.texts(unit)[0]:
             marks = text.count(DOCUMENT_MARK) if self.job.reading.marked else 0
             yield split, self.encoder.encode(self.vocabulary, text).astype(self.dtype).tobytes(), len(text) - marks
 
@@ -128,7 +124,8 @@ class Worker:
         tf.io.gfile.rename(partial, path, overwrite=True)
         return dataclasses.asdict(shard)
 
-    def _texts(self, unit: int) -> tuple[list[tuple[str, bytes]], int]:
+    def texts(self, unit: int) -> tuple[list[tuple[str, bytes]], int]:
+        """The texts of a unit, and its number of documents, as `PieceBlocks.texts` has them."""
         job = self.job
         number = job.piece_of(unit)
         index = unit - int(job.first_units[number])

@@ -161,7 +161,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _finish(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end; cancels it if it is interrupted."""
     result = pipeline.run()
     try:
         state = result.wait_until_finish()
@@ -174,7 +173,7 @@ def _finish(pipeline: beam.Pipeline) -> None:
 
 def _documents(units: beam.PCollection, job: str) -> beam.PCollection:
     """Rows (unit, documents that begin in it)."""
-    return units | "count documents" >> beam.Map(lambda unit: (unit, worker_of(job).documents(unit)))
+    return units | "count documents" >> beam.Map(lambda unit: (unit, worker_of(job).texts(unit)[1]))
 
 
 def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:

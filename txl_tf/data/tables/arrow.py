@@ -93,7 +93,6 @@ class Groups:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Makes one line of what pyarrow raises."""
         import pyarrow
 
         try:

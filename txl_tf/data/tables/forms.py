@@ -35,13 +35,12 @@ class Form(NamedTuple):
 
     Attributes:
         name: for messages, such as "a PDF".
-        begins: its first bytes; (): they do not tell it.
+        begins: its first bytes; (): they do not tell it, since it is text.
         holds: bytes that a file with these first bytes also has.
         ends: of names that say it, where content does not.
         looks: whether a file of text is of this form, by its content.
         opens: opens a packed file.
         reads: its reader.
-        of_text: whether it is text.
         remedy: what to do instead, where it is not read.
         help: what it holds, for the documentation.
     """
@@ -53,7 +52,6 @@ class Form(NamedTuple):
     looks: Callable[[Source], bool] | None = None
     opens: Callable[..., Any] = open
     reads: Callable[[Source], Table] | None = None
-    of_text: bool = False
     remedy: str = ""
     help: str = ""
 
@@ -122,13 +120,11 @@ TABLES = (
         ends=json_records.ENDS,
         looks=lambda source: json_records.is_json(source.text),
         reads=json_records.read_json,
-        of_text=True,
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
         "a file of brat's annotations",
         looks=lambda source: re.match(r"T\d+\t\S+ \d+ \d+[\t;]", source.text) is not None,
-        of_text=True,
         remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
     ),
     Form(
@@ -136,7 +132,6 @@ TABLES = (
         ends=conll.ENDS,
         looks=lambda source: source.end not in json_records.ENDS and conll.is_conll(source),
         reads=conll.read_conll,
-        of_text=True,
         help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "
         "each text",
     ),
@@ -144,21 +139,18 @@ TABLES = (
         "TSV",
         ends=("tsv", "tab"),
         reads=lambda source: read_delimited(source, "\t"),
-        of_text=True,
         help="columns between tabs, where quotes are letters; line 1 has their names",
     ),
     Form(
         "CSV",
         ends=("csv",),
         reads=lambda source: read_delimited(source, ","),
-        of_text=True,
         help="columns between commas, semicolons, tabs or bars, with quotes; line 1 has their names",
     ),
     Form(
         "lines",
         looks=lambda source: source.tags is not None and not source.labelled and source.end not in _NAMED,
         reads=_lines,
-        of_text=True,
         help="for predictions of tags: a text in each line",
     ),
 )
@@ -233,7 +225,6 @@ def read_text(path: str, encoding: str = "") -> str:
 
 
 def _unpacked(path: str) -> bytes:
-    """The content of a file, unpacked if it is packed."""
     data = read_data(path)
     for _ in range(3):  # packed more often, it is an attack
         if form := begins_like(data, PACKED):
@@ -246,9 +237,9 @@ def _form_of(source: Source) -> tuple[Form | None, Source]:
     """The form of a file, None if it is not known; and the Source with its text, if it is one."""
     named = next((form for form in TABLES if source.end in form.ends), None)
     told = begins_like(source.data, ARCHIVES, NOT_TEXT, TABLES)
-    if told and not (told is _ZIP and named and not named.of_text):
+    if told and not (told is _ZIP and named and named.begins):
         return told, source
-    if named and not named.of_text:
+    if named and named.begins:
         return named, source
     remedy = "name its encoding, such as --encoding={}, or convert the file to UTF-8"
     text, encoding = decoded(source.path, source.data, source.columns.encoding, remedy)

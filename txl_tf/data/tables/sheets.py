@@ -77,8 +77,9 @@ class SheetReader(WorkSheetParser):
 
     @property
     def hidden(self) -> list[int]:
-        """The numbers of the rows that are hidden."""
-        return [int(number) for number, found in self.row_dimensions.items() if found.get("hidden") in ("1", "true")]
+        """The numbers of the rows with content that are hidden."""
+        about = {int(number): found for number, found in self.row_dimensions.items()}
+        return [number for number in self.rows if about.get(number, {}).get("hidden") in ("1", "true")]
 
 
 def _place(cell: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import io
 import typing
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
@@ -60,7 +60,12 @@ def read_cells(path: str, data: bytes, name: str, header: bool) -> tuple[Iterato
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
         found.spread_merged(header)
-        return _padded(found.rows), [*_other_sheets(book, sheet), *_hidden_rows(found.rows.keys() & found.hidden)]
+        others = [one for one in book.worksheets if one is not sheet]
+        remarks = [f"sheet {sheet.title!r} is read, for {_listed(others)} give --sheet"] if others else []
+        if hidden := found.hidden:
+            shown = ", ".join(map(str, hidden[:5])) + (", .." if len(hidden) > 5 else "")
+            remarks.append(f"{counted(len(hidden), 'hidden row')} read, too ({shown})")
+        return _padded(found.rows), remarks
 
 
 def _padded(rows: Mapping[int, Mapping[int, Any]]) -> Iterator[tuple[int, list[Any]]]:
@@ -143,7 +148,6 @@ def _opened(path: str, data: bytes) -> Iterator[Workbook]:
 
 
 def _sheet(path: str, book: Workbook, name: str) -> Any:
-    """The sheet of a name, or the first that is not hidden."""
     for sheet in book.worksheets:
         if sheet.title.casefold() == name.casefold() if name else sheet.sheet_state == "visible":
             return sheet
@@ -158,13 +162,3 @@ def _sheet(path: str, book: Workbook, name: str) -> Any:
 def _listed(sheets: Sequence[Any]) -> str:
     names = [repr(one.title) + (" (hidden)" if one.sheet_state != "visible" else "") for one in sheets]
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-
-
-def _other_sheets(book: Workbook, sheet: Any) -> list[str]:
-    others = [one for one in book.worksheets if one is not sheet]
-    return [f"sheet {sheet.title!r} is read, for {_listed(others)} give --sheet"] if others else []
-
-
-def _hidden_rows(hidden: Collection[int]) -> list[str]:
-    shown = ", ".join(map(str, sorted(hidden)[:5])) + (", .." if len(hidden) > 5 else "")
-    return [f"{counted(len(hidden), 'hidden row')} read, too ({shown})"] if hidden else []

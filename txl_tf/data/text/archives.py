@@ -87,7 +87,6 @@ Members = Iterator[tuple[str, Callable[[], Any]]]
 
 
 def _members_by_name(archive: str) -> Members:
-    """The files in an archive whose name says what it is."""
     if archive.endswith(".zip"):
         return zip_members(archive, archive)
     if archive.endswith((".tgz", ".tar.gz", ".tar")):

@@ -210,7 +210,6 @@ class PieceBlocks:
             size *= 4
 
     def _only_newlines(self, position: int) -> bool:
-        """Whether nothing but newlines follows."""
         while position < self._stop:
             text = self._read(position, min(position + 4096, self._stop), check=False)
             if text.strip(b"\r\n"):
@@ -238,7 +237,6 @@ def block_count(size: int) -> int:
 
 
 def _cut(text: bytes) -> int:
-    """Where a block that begins with `text` is cut."""
     return text.rfind(b"\n") + 1 or text.rfind(b" ") + 1 or _character_end(text)
 
 

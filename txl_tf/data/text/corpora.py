@@ -157,7 +157,6 @@ class PublishedCorpus:
 
 
 def _local(path: str, directory: str) -> str:
-    """The path of a local file, or of the copy of a remote one."""
     if "://" not in path:
         return path
     copy = os.path.join(directory, path.rsplit("/", 1)[-1])

@@ -22,11 +22,11 @@ from txl_tf.data.tables.dataset_folders import ENDS
 from txl_tf.data.tables.delimited import (
     QUOTED_HEADER,
     SEPARATOR_LINE,
+    SEPARATORS,
     cells_of,
     cells_without_quotes,
-    separator_of,
 )
-from txl_tf.data.tables.json_records import is_json, is_json_line, json_entries, json_lines
+from txl_tf.data.tables.json_records import is_json, json_entries, json_lines
 from txl_tf.data.text.blocks import DOCUMENT_END, Piece, TextRules, drawn_split
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
@@ -59,7 +59,7 @@ def form_of(file: File) -> str:
             return ""
         opened.seek(0)
         line = next((line for line in opened if line.removeprefix(_MARK).strip()), b"")
-    return "JSON lines" if is_json_line(line.removeprefix(_MARK)) else ""
+    return "JSON lines" if is_json(line.decode("utf-8-sig", "replace")) else ""
 
 
 def forms_of(files: Sequence[File]) -> list[str]:
@@ -142,7 +142,6 @@ def _is_text(value: Any) -> bool:
 
 
 def _lines(file: File, faults: Faults) -> Iterator[str]:
-    """The lines of a UTF-8 file, with their ends."""
     with tf.io.gfile.GFile(file.path, "rb") as opened:
         for number, line in enumerate(opened, 1):
             try:
@@ -163,7 +162,7 @@ def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[st
     if form == "TSV" and not named and not QUOTED_HEADER.match(head):
         rows = cells_without_quotes(lines)
     else:
-        separator = named[1] if named else "\t" if form == "TSV" else separator_of(head)
+        separator = named[1] if named else "\t" if form == "TSV" else max(SEPARATORS, key=head.count)
         rows = cells_of(file.shown, lines, first, separator, faults)
     _, names = next(rows, (1, []))
     for line, values in rows:

@@ -248,7 +248,6 @@ def _rows(files: Sequence[File], root: str, splits: str | None, column: str | No
 
 
 def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, ...]:
-    """A Piece for each file."""
     return tuple(Piece(split, file.path, name=file.shown) for file, split in zip(files, splits, strict=True))
 
 

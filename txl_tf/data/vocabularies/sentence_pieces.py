@@ -209,7 +209,6 @@ def _tokenizer_of(model: bytes) -> Any:
 
 
 def _text(piece: str) -> bytes:
-    """The text that a piece stands for."""
     if piece in _CONTROL_PIECES:
         return b""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):

@@ -92,7 +92,6 @@ def _parts(text: str) -> list[str]:
 
 
 def _in_words(message: str, vocab_size: int) -> str:
-    """A message of SentencePiece's trainer as one line."""
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"--vocab_size={vocab_size} is too small: {least[1]} special pieces, bytes and characters come first"
     if most := re.search(r"Vocabulary size too high .* value <= (\d+)", message):

@@ -141,11 +141,9 @@ class XLNetVocabulary(SubwordVocabulary):
         return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
 
     def _lines(self, text: bytes) -> list[bytes]:
-        """The lines of a text without newlines."""
         return text.split(b"\n")
 
     def _encode_lines(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        """Strings [n] without newlines -> ids [n, None]."""
         ids = self._tokenizer.tokenize(self._clean_up(lines))
         replaced = tf.RaggedTensor.from_row_limits(self._replacements, self._replacement_ends, validate=False)
         return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
