@@ -213,13 +213,7 @@ class Subwords(TokenKind):
     newlines. Or a serialised `model` is used, with `xlnet` after XLNet's clean-up, which its spiece.model needs.
     """
 
-    def __init__(
-        self,
-        vocab_size: int | None = None,
-        model: bytes | None = None,
-        xlnet: bool = False,
-        keep_accents: bool = False,
-    ):
+    def __init__(self, vocab_size: int | None, model: bytes | None, xlnet: bool, keep_accents: bool):
         self._vocab_size, self._given = vocab_size, None
         if model is not None:
             self._given = XLNetVocabulary(model, keep_accents=keep_accents) if xlnet else SubwordVocabulary(model)
@@ -229,8 +223,7 @@ class Subwords(TokenKind):
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> SubwordVocabulary:
         if self._given:
             return self._given
-        if self._vocab_size is None:
-            raise ValueError("give either the model or its vocab_size")
+        assert self._vocab_size is not None, "Settings.check has seen that there is a model or its size"
         found, tokens, read = collections.Counter[str](), 0, 0
         for block in (block for split, block in text.blocks() if split == "train"):
             found.update(seen := tokens_of(block.decode()))

@@ -9,6 +9,7 @@ import codecs
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -37,7 +38,8 @@ class Piece:
         split: to which they belong; None: the split of each document is drawn.
         path, start, stop: where they are.
         name: of the file, for messages; "": its path.
-        column: of the texts, if the file is a table; start and stop then count rows.
+        column: of the texts, if the file is a table; start then counts rows.
+        group: the number of the rows' group in a table.
     """
 
     split: str | None
@@ -46,6 +48,7 @@ class Piece:
     stop: int | None = None
     name: str = ""
     column: str = ""
+    group: int = 0
 
     @property
     def shown(self) -> str:
@@ -86,6 +89,17 @@ def drawn_split(name: str) -> str:
     return "valid" if draw < 5 else "test" if draw < 10 else "train"
 
 
+def by_split(piece: Piece, documents: Iterable[bytes], first: int, reading: TextRules) -> list[tuple[str, bytes]]:
+    """The text of documents, counted from `first` on in their piece, by split. Empty ones are left out."""
+    texts: dict[str, bytearray] = {}
+    file = piece.path.rsplit("/", 1)[-1]
+    for number, document in enumerate(documents, first):
+        if document:
+            split = piece.split or drawn_split(f"{file}#{number}")
+            texts.setdefault(split, bytearray()).extend(document + DOCUMENT_END + reading.mark)
+    return [(split, bytes(text)) for split, text in texts.items()]
+
+
 class PieceBlocks:
     """The blocks of a Piece, `count` of them, each of about BLOCK_BYTES; a block can be empty.
 
@@ -115,18 +129,10 @@ class PieceBlocks:
         if self._reading.documents != "blank_line":
             text = self._text(index)
             return [(str(self._piece.split), text)] if text else [], 0
-        texts: dict[str, bytearray] = {}
-        file, documents = self._piece.path.rsplit("/", 1)[-1], self.documents(index)
-        for number, document in enumerate(documents, start=first_document):
-            split = self._piece.split or drawn_split(f"{file}#{number}")
-            texts.setdefault(split, bytearray()).extend(document + DOCUMENT_END + self._reading.mark)
-        return [(split, bytes(text)) for split, text in texts.items()], len(documents)
-
-    def documents(self, index: int) -> list[bytes]:
-        """The documents between blank lines that begin in block `index`."""
         text = self._read(self._first_document(index), self._first_document(index + 1))
         texts = text.replace(b"\r\n", b"\n").split(b"\n\n")
-        return [document.strip(b"\n") for document in texts if document.strip()]
+        documents = [document.strip(b"\n") for document in texts if document.strip()]
+        return by_split(self._piece, documents, first_document, self._reading), len(documents)
 
     def _text(self, index: int) -> bytes:
         """A block, with marks at the ends of documents if the rules say so."""

@@ -5,7 +5,6 @@ Parquet and Arrow files are read where they are. The texts of JSON lines, CSV an
 
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import json
@@ -27,7 +26,7 @@ from txl_tf.data.tables.delimited import (
     cells_without_quotes,
 )
 from txl_tf.data.tables.json_records import is_json, json_entries, json_lines
-from txl_tf.data.text.blocks import DOCUMENT_END, Piece, TextRules, drawn_split
+from txl_tf.data.text.blocks import Piece, TextRules, by_split
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import parse_json
@@ -249,45 +248,28 @@ def text_column(path: str, given: str | None) -> str:
 
 
 def pieces(split: str | None, path: str, name: str, column: str) -> Iterator[Piece]:
-    """A Piece for each group of rows of a file, from its first row up to its last."""
+    """A Piece for each group of rows of a file."""
     start = 0
-    for rows in filter(None, _opened(path).rows):
-        yield Piece(split, path, start, start + rows, name, column)
+    for group, rows in enumerate(_opened(path).rows):
+        if rows:
+            yield Piece(split, path, start, None, name, column, group)
         start += rows
 
 
 def size_of(piece: Piece) -> int:
     """About the bytes of a piece's texts."""
-    groups = _opened(piece.path)
-    return groups.sizes[_group_of(piece, groups)]
+    return _opened(piece.path).sizes[piece.group]
 
 
 def texts_of(piece: Piece) -> list[str]:
     """The texts of a piece's rows; null is an empty text."""
-    groups = _opened(piece.path)
-    return [text or "" for text in groups.read(_group_of(piece, groups), [piece.column])[piece.column]]
-
-
-def _group_of(piece: Piece, groups: Groups | RowTexts) -> int:
-    return bisect.bisect_right(_starts(groups), piece.start) - 1  # before it groups may be empty
-
-
-@functools.lru_cache(maxsize=64)
-def _starts(groups: Groups | RowTexts) -> list[int]:
-    """The number of each group's first row."""
-    return list(itertools.accumulate(groups.rows, initial=0))
+    return [text or "" for text in _opened(piece.path).read(piece.group, [piece.column])[piece.column]]
 
 
 def documents(piece: Piece, reading: TextRules) -> tuple[list[tuple[str, bytes]], int]:
     """The text of a piece by split, and its number of documents, as `PieceBlocks.texts`: a row is a document."""
-    found: dict[str, bytearray] = {}
-    file, count = piece.path.rsplit("/", 1)[-1], 0
-    for number, text in enumerate(texts_of(piece), start=piece.start):
-        if document := text.replace("\r\n", "\n").strip("\n").encode():
-            split = piece.split or drawn_split(f"{file}#{number}")
-            found.setdefault(split, bytearray()).extend(document + DOCUMENT_END + reading.mark)
-            count += 1
-    return [(split, bytes(text)) for split, text in found.items()], count
+    found = [text.replace("\r\n", "\n").strip("\n").encode() for text in texts_of(piece)]
+    return by_split(piece, found, piece.start, reading), sum(map(bool, found))
 
 
 def write_lines(paths: Sequence[str], column: str | None, line_of: Callable[[str], str], target: str) -> int:
