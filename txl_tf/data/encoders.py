@@ -1,19 +1,21 @@
 """For each kind of token: how a text is read, counted and encoded, block by block.
 
-encoding.py runs an encoder over a text in one process, large/pipelines.py on many machines.
+`encode` runs an encoder over a text in one process, large/pipelines.py on many machines.
 """
 
 from __future__ import annotations
 
 import abc
 import collections
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from txl_tf.data.text.blocks import DOCUMENT_MARK
 from txl_tf.data.text.sources import SPLITS, TextSource
+from txl_tf.data.threads import in_order
 from txl_tf.data.vocabularies import (
     ByteVocabulary,
     CharVocabulary,
@@ -24,8 +26,15 @@ from txl_tf.data.vocabularies import (
     load_vocabulary,
 )
 from txl_tf.data.vocabularies.subword_training import train
+from txl_tf.progress import progress_bar
 
 _TRAINING_WORDS = 40_000_000
+# Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
+_SHUFFLE_TOKENS = 1 << 20
+
+Chunks = Iterable[tuple[str, np.ndarray]]
+"""(stream, ids [n]) in the order of the text. Streams have the names of splits, and of further passes: "train-1".."""
+_Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split, start, stop, shuffling
 
 
 class WordNumbers(dict[str, int]):
@@ -197,7 +206,9 @@ class Words(TokenKind):
     def tokens(self, numbered: np.ndarray, id_of: np.ndarray, newline: int) -> np.ndarray:
         """Numbers of words [n] -> ids, with the tokens at the ends of lines."""
         tokens = id_of[numbered]
-        return _mark_both_ends(tokens, numbered == newline) if self._options["both_ends"] else tokens
+        if self._options["both_ends"]:  # also at the start of each line: [a b / c /] -> [/ a b / / c /]
+            tokens = np.roll(np.repeat(tokens, np.where(numbered == newline, 2, 1)), 1)
+        return tokens
 
     def _numbered(self, block: bytes) -> tuple[list[str], np.ndarray]:
         """The different words of a block, and the number of each of its words, int32 [n]."""
@@ -256,11 +267,6 @@ def _count(symbols: np.ndarray) -> tuple[list[int], np.ndarray]:
     return values[order].tolist(), counts[order]
 
 
-def _mark_both_ends(tokens: np.ndarray, is_end: np.ndarray) -> np.ndarray:
-    """Adds the line end at the start of each line: [a b / c /] -> [/ a b / / c /]."""
-    return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
-
-
 def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[Any], np.ndarray]:
     """The symbols of all blocks and their counts, as `TokenKind.count` gives them for each."""
     totals: dict[Any, int] = {}
@@ -268,3 +274,115 @@ def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[A
         for symbol, count in zip(symbols, counts.tolist(), strict=True):
             totals[symbol] = totals.get(symbol, 0) + count
     return list(totals), np.fromiter(totals.values(), np.int64, len(totals))
+
+
+def encode(
+    encoder: TokenKind, text: TextSource, work_dir: str, passes: int = 1, seed: int = 0
+) -> tuple[Vocabulary, Chunks]:
+    """The vocabulary of a text and its ids; provisional ids are in `work_dir`, a local directory.
+
+    A training text of words is written `passes` times; if more than once, each time in another order of lines.
+    """
+    if isinstance(encoder, Words):
+        return _encode_words(encoder, text, work_dir, passes, seed)
+
+    def blocks() -> Iterator[tuple[str, bytes]]:
+        found = text.blocks(**encoder.reading)
+        return _trimmed(found) if encoder.trim else found
+
+    counts = (encoder.count(block) for split, block in blocks() if split in encoder.counted)
+    vocabulary = encoder.vocabulary(text, *added_counts(counts if encoder.counted else []))
+    return vocabulary, in_order(lambda item: (item[0], encoder.encode(vocabulary, item[1])), blocks())
+
+
+def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
+    """`encode`, reading the text only once: words get provisional numbers before the vocabulary is known."""
+    numbers = WordNumbers()
+    spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
+    for split, block in text.blocks(**encoder.reading):
+        spools[split].add(numbers.of(encoder.cleaned(block)))
+    seen = list(numbers)
+    del numbers  # frees memory: there may be millions of words
+    totals = np.zeros(len(seen), np.int64)
+    for spool in (spools[split] for split in encoder.counted):
+        for start, stop in spool.groups(_SHUFFLE_TOKENS):
+            totals += np.bincount(spool.read(start, stop), minlength=len(seen))
+    vocabulary = encoder.vocabulary(text, seen, totals)
+    id_of, newline = encoder.ids_of(vocabulary, seen)
+    del seen, totals
+
+    def finished(group: _Group) -> tuple[str, np.ndarray]:
+        stream, split, start, stop, rng = group
+        numbered = spools[split].read(start, stop)
+        if rng is not None:
+            numbered = _shuffle_lines(numbered, newline, rng)
+        return stream, encoder.tokens(numbered, id_of, newline)
+
+    def groups() -> Iterator[_Group]:
+        total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
+        with progress_bar("writing", total, " tokens") as bar:
+            for split, spool in spools.items():
+                for index in range(passes if split == "train" else 1):
+                    rng = np.random.default_rng([seed & 0xFFFFFFFF, index]) if split == "train" and passes > 1 else None
+                    parts = spool.groups(_SHUFFLE_TOKENS)
+                    if rng is not None:
+                        rng.shuffle(parts)
+                    for start, stop in parts:
+                        yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
+                        bar.update(stop - start)
+
+    return vocabulary, in_order(finished, groups())
+
+
+class _Spool:
+    """The numbers of a split in a file, and the positions at which they may be cut."""
+
+    def __init__(self, path: str):
+        self._path, self._bounds = path, [0]
+        open(path, "wb").close()
+
+    def add(self, numbers: np.ndarray) -> None:
+        with open(self._path, "ab") as file:
+            file.write(np.ascontiguousarray(numbers, np.int32).data)
+        self._bounds.append(self._bounds[-1] + len(numbers))
+
+    @property
+    def tokens(self) -> int:
+        return self._bounds[-1]
+
+    def groups(self, size: int) -> list[tuple[int, int]]:
+        """[(start, stop)] of about `size` numbers."""
+        groups, start = [], 0
+        for stop in self._bounds[1:]:
+            if stop - start >= size or stop == self._bounds[-1]:
+                groups.append((start, stop))
+                start = stop
+        return groups
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return np.fromfile(self._path, np.int32, stop - start, offset=4 * start)
+
+
+def _shuffle_lines(numbers: np.ndarray, newline: int, rng: np.random.Generator) -> np.ndarray:
+    """Shuffles the lines of numbers [n]; a line ends with `newline`."""
+    ends = np.flatnonzero(numbers == newline) + 1
+    starts = np.concatenate([[0], ends[:-1]])
+    order = rng.permutation(len(ends))
+    lengths = (ends - starts)[order]
+    new_starts = np.cumsum(lengths) - lengths
+    return numbers[np.arange(lengths.sum()) + np.repeat(starts[order] - new_starts, lengths)]
+
+
+def _trimmed(blocks: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Blocks without white space at both ends of a split; the blocks of a split must be consecutive."""
+    last, waiting = None, b""
+    for split, block in blocks:
+        if split != last:
+            if last is not None:
+                yield last, waiting.rstrip()
+            last, waiting = split, block.lstrip()
+        else:
+            yield split, waiting
+            waiting = block
+    if last is not None:
+        yield last, waiting.rstrip()

@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.counted import counted
-from txl_tf.data import encoders, encoding, manifest, records, staging
+from txl_tf.data import encoders, manifest, records, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.text import sources
 from txl_tf.data.threads import REQUESTS, in_order
@@ -110,7 +110,7 @@ def _build(
         print(remark, flush=True)
     encoder = settings.encoder()
     if beam_args is None:
-        vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
+        vocabulary, chunks = encoders.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
         streams, sizes = _write(place, vocabulary, chunks), text.split_sizes()
     else:
         shared_dir = tf.io.gfile.join(data_dir, staging.WORK)
@@ -127,7 +127,7 @@ def _build(
     return manifest.load_corpus(data_dir)
 
 
-def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
+def _write(place: str, vocabulary: Vocabulary, chunks: encoders.Chunks) -> manifest.Streams:
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:

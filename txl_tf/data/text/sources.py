@@ -81,7 +81,13 @@ class TextSource:
     @functools.cached_property
     def sizes(self) -> list[int]:
         """Bytes of each piece."""
-        return _sizes(self.pieces)
+
+        def size(piece: Piece) -> int:
+            if piece.column:
+                return rows.size_of(piece)
+            return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
+
+        return list(in_order(size, self.pieces, REQUESTS))
 
     def split_sizes(self) -> Iterable[tuple[str, str, int]]:
         """Yields (split, file, bytes) for `split_contents`. Reads the text if the splits of documents are drawn."""
@@ -106,15 +112,6 @@ def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str,
         split: {"files": len(files), "first": [file[shared:] for file in [*files][:3]], "bytes": files.total()}
         for split, files in found.items()
     }
-
-
-def _sizes(pieces: Iterable[Piece]) -> list[int]:
-    def size(piece: Piece) -> int:
-        if piece.column:
-            return rows.size_of(piece)
-        return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
-
-    return list(in_order(size, pieces, REQUESTS))
 
 
 def waiting_size(text: bytes) -> int:
@@ -292,7 +289,7 @@ def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
 
     With `at_lines` splits begin at the start of a line, or of a character in very long lines.
     """
-    lengths = _sizes([Piece(None, path) for path in paths])
+    lengths = TextSource(tuple(Piece(None, path) for path in paths)).sizes
     total, pieces, position = sum(lengths), [], 0
     held_out = round(total * 0.05)
     cuts = [0, total - 2 * held_out, total - held_out, total]
