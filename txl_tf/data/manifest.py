@@ -35,13 +35,9 @@ FOLDER = r"(corpus-\d+)?"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file.
+    """One TFRecord file, by its name inside the corpus directory.
 
-    Attributes:
-        file: its name inside the corpus directory.
-        tokens: its number of tokens.
-        bytes, sha256: its size and checksum.
-        unknown: how many of the tokens stand for unknown words or pieces; None: not counted, in an earlier version.
+    `unknown` of its tokens stand for unknown words or pieces; None: they were not counted, in an earlier version.
     """
 
     file: str
@@ -274,13 +270,9 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
     for name in (*(shard.file for shard in shards), *manifest["files"]):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is not a file of the corpus")
-    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
-    read = {"data_dir": data_dir, "splits": splits, "cutoffs": cutoffs, "texts": _texts(manifest.get("texts", {}))}
-    return Corpus(**{name: manifest[name] for name in names} | read)
-
-
-def _texts(contents: Any) -> dict[str, dict[str, Any]]:
-    for about in contents.values():
+    for about in manifest.get("texts", {}).values():
         if not (type(about["files"]) is type(about["bytes"]) is int and all(type(n) is str for n in about["first"])):
             raise ValueError(f"texts has {about!r}")
-    return dict(contents)
+    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
+    read = {"data_dir": data_dir, "splits": splits, "cutoffs": cutoffs}
+    return Corpus(**{name: manifest[name] for name in names} | read)

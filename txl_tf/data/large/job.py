@@ -74,22 +74,18 @@ class Job:
         return path
 
 
-def _load(path: str) -> Job:
-    content = read_json(path)
-    read = {
-        "settings": Settings(**{**content["settings"], "vocab_file": None}),
-        "pieces": tuple(Piece(**piece) for piece in content["pieces"]),
-        "reading": TextRules(**content["reading"]),
-        "first_documents": tuple(content["first_documents"]),
-    }
-    return Job(**content | read)
-
-
 class Worker:
     """One process's part in a job; `worker_of` gives it."""
 
     def __init__(self, path: str):
-        self.job = _load(path)
+        content = read_json(path)
+        read = {
+            "settings": Settings(**{**content["settings"], "vocab_file": None}),
+            "pieces": tuple(Piece(**piece) for piece in content["pieces"]),
+            "reading": TextRules(**content["reading"]),
+            "first_documents": tuple(content["first_documents"]),
+        }
+        self.job = Job(**content | read)
         self.encoder = self.job.settings.encoder()
         self._progress_file = tf.io.gfile.join(self.job.work_dir, "progress", uuid.uuid4().hex)
         self._done, self._written = 0, 0.0

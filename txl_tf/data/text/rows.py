@@ -133,11 +133,9 @@ def column_of(shown: str, names: Sequence[str], texts: Sequence[str], given: str
 def _is_text(value: Any) -> bool:
     try:
         float(value)
-    except ValueError:
-        return bool(value.strip())
-    except TypeError:
         return False
-    return False
+    except (ValueError, TypeError):
+        return isinstance(value, str) and bool(value.strip())
 
 
 def _lines(file: File, faults: Faults) -> Iterator[str]:
