@@ -143,7 +143,7 @@ class PublishedCorpus:
                 raise InputError(f"{source} holds no {name}: give --source={self.published.name} or the file inside it")
             if tf.io.gfile.stat(whole[0]).length != 100_000_000:
                 logging.warning("%s is not all of %s: its last 5%% are test, the 5%% before them valid", whole[0], name)
-            return sources.TextSource(tuple(sources.cut_by_bytes(whole, at_lines)))
+            return sources.TextSource(tuple(sources.cut_by_bytes(whole[0], at_lines)))
         if name == "lm1b":
             files["valid"] = files["valid"] or files["test"]
         for split, paths in files.items():

@@ -222,11 +222,7 @@ def _as_text(files: Sequence[File], paths: Sequence[str], root: str, documents: 
         shared = _common_folders(names)
         drawn = _whole(files, [drawn_split(name[shared:]) for name in names])
         return TextSource(drawn, documents, split_rule="files")
-    shares = (
-        dataclasses.replace(piece, name=file.shown)
-        for file in files
-        for piece in cut_by_bytes([file.path], at_lines=True)
-    )
+    shares = (piece for file in files for piece in cut_by_bytes(file.path, True, file.shown))
     return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "", "shares")
 
 
@@ -284,27 +280,19 @@ def _files_below(root: str) -> Iterator[str]:
                 yield path
 
 
-def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
-    """Cuts the files, as one text, into splits: the last 5% of bytes are test, the 5% before them valid.
+def cut_by_bytes(path: str, at_lines: bool, name: str = "") -> list[Piece]:
+    """Cuts a file, which has this name in messages, into splits: the last 5% of bytes are test, the 5% before valid.
 
     With `at_lines` splits begin at the start of a line, or of a character in very long lines.
     """
-    lengths = TextSource(tuple(Piece(None, path) for path in paths)).sizes
-    total, pieces, position = sum(lengths), [], 0
-    held_out = round(total * 0.05)
-    cuts = [0, total - 2 * held_out, total - held_out, total]
-    for path, size in zip(paths, lengths, strict=True):
-        inside = [min(max(cut - position, 0), size) for cut in cuts]
-        if at_lines:
-            inside = [
-                _line_start(path, cut, stop) if 0 < cut < size else cut
-                for cut, stop in itertools.pairwise([*inside, size])
-            ]
-        for split, start, stop in zip(SPLITS, inside, inside[1:], strict=False):
-            if start < stop:
-                pieces.append(Piece(split, path, start, stop))
-        position += size
-    return pieces
+    size = tf.io.gfile.stat(path).length
+    held_out = round(size * 0.05)
+    cuts = [0, size - 2 * held_out, size - held_out, size]
+    if at_lines:
+        pairs = itertools.pairwise([*cuts, size])
+        cuts = [_line_start(path, cut, stop) if 0 < cut < size else cut for cut, stop in pairs]
+    parts = zip(SPLITS, cuts, cuts[1:], strict=False)
+    return [Piece(split, path, start, stop, name) for split, start, stop in parts if start < stop]
 
 
 def _line_start(path: str, position: int, stop: int) -> int:
