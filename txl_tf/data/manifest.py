@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.threads import REQUESTS, in_order
-from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
+from txl_tf.data.vocabularies import Vocabulary, kind_of, load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import digest, joined, read_bytes, read_json, write_atomically
@@ -260,8 +260,8 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
             raise ValueError(f"the shards of {name} do not add up to its tokens")
         splits[name] = Split(tokens=split["tokens"], passes=passes)
     unit, cutoffs, folder = manifest["unit"], tuple(manifest["cutoffs"]), manifest.get("folder", "")
-    if unit != unit_of(manifest["vocabulary_spec"]):
-        raise ValueError(f"unit is {unit!r}, and its vocabulary is of {unit_of(manifest['vocabulary_spec'])}s")
+    if unit != (own := kind_of(manifest["vocabulary_spec"], "the spec").unit):
+        raise ValueError(f"unit is {unit!r}, and its vocabulary is of {own}s")
     if not all(low < high for low, high in itertools.pairwise((0, *cutoffs, manifest["vocab_size"]))):
         raise ValueError(f"cutoffs {list(cutoffs)} must rise, from above 0 to below {manifest['vocab_size']}")
     if not re.fullmatch(FOLDER, folder):

@@ -126,7 +126,14 @@ def _run(
     )
     try:
         with _quiet(), _progress(name, job.work_dir, size):
-            _finish(pipeline)
+            result = pipeline.run()
+            try:
+                state = result.wait_until_finish()
+            except KeyboardInterrupt:
+                result.cancel()
+                raise
+            if state != PipelineState.DONE:
+                raise RuntimeError(f"the job ended as {state}")
     except Exception as error:
         raise input_error(job.work_dir) or InputError(
             f"Apache Beam could not finish ({one_line(error)[-300:]}): -v=1 shows everything"
@@ -158,17 +165,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _finish(pipeline: beam.Pipeline) -> None:
-    result = pipeline.run()
-    try:
-        state = result.wait_until_finish()
-    except KeyboardInterrupt:
-        result.cancel()
-        raise
-    if state != PipelineState.DONE:
-        raise RuntimeError(f"the job ended as {state}")
 
 
 def _documents(units: beam.PCollection, job: str) -> beam.PCollection:

@@ -24,9 +24,12 @@ VOCABULARY_FILES = frozenset(cls.FILE for cls in _CLASSES)
 """The names of the files that vocabularies write."""
 
 
-def unit_of(spec: dict[str, Any]) -> str:
-    """The kind of token in the vocabulary with this spec; InputError if the vocabulary is of an unknown kind."""
-    return _kind_of(spec, "the spec").unit
+def kind_of(spec: dict[str, Any], where: str) -> type[Vocabulary]:
+    """The kind of the vocabulary with this spec; InputError, which begins with `where`, if it is unknown."""
+    kind = spec.get("kind")
+    if kind not in KINDS:
+        raise InputError(f"{where} has a vocabulary of unknown kind {kind!r}: known are {', '.join(KINDS)}")
+    return KINDS[kind]
 
 
 def load_vocabulary(
@@ -46,7 +49,7 @@ def load_vocabulary(
             raise InputError(f"{path} is missing: {remedy}")
         if digest(path) != expected:
             raise InputError(f"{path} is not the vocabulary that belongs here (its sha256 differs): {remedy}")
-    kind = _kind_of(spec, directory)
+    kind = kind_of(spec, directory)
     try:
         vocabulary = kind.load(directory, spec)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
@@ -55,10 +58,3 @@ def load_vocabulary(
         raise InputError(f"{directory}/{spec.get('file', '')}: the vocabulary cannot be read: {error}") from error
     vocabulary.origin = directory
     return vocabulary
-
-
-def _kind_of(spec: dict[str, Any], where: str) -> type[Vocabulary]:
-    kind = spec.get("kind")
-    if kind not in KINDS:
-        raise InputError(f"{where} has a vocabulary of unknown kind {kind!r}: known are {', '.join(KINDS)}")
-    return KINDS[kind]
