@@ -188,9 +188,9 @@ def _counted(unit: int, job: str) -> Iterator[Any]:
         if worker.job.reading.documents != "joined":
             yield beam.pvalue.TaggedOutput("sizes", ("size", unit, order, split, size))
         before, after = [_NOWHERE] * SPLITS.index(split), [_NOWHERE] * (len(SPLITS) - 1 - SPLITS.index(split))
-        counts = counts.tolist() if split in worker.encoder.counted else [0] * len(symbols)
-        for rank, (symbol, count) in enumerate(zip(symbols, counts, strict=True)):
-            yield symbol, (count, *before, (unit << 32) + rank, *after)
+        is_counted = split in worker.encoder.counted
+        for rank, (symbol, count) in enumerate(zip(symbols, counts.tolist(), strict=True)):
+            yield symbol, (count if is_counted else 0, *before, (unit << 32) + rank, *after)
 
 
 def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
