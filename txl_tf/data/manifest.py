@@ -259,20 +259,19 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if any(sum(shard.tokens for shard in shards) != split["tokens"] for shards in passes):
             raise ValueError(f"the shards of {name} do not add up to its tokens")
         splits[name] = Split(tokens=split["tokens"], passes=passes)
-    unit, cutoffs, folder = manifest["unit"], tuple(manifest["cutoffs"]), manifest.get("folder", "")
-    if unit != (own := kind_of(manifest["vocabulary_spec"], "the spec").unit):
-        raise ValueError(f"unit is {unit!r}, and its vocabulary is of {own}s")
-    if not all(low < high for low, high in itertools.pairwise((0, *cutoffs, manifest["vocab_size"]))):
-        raise ValueError(f"cutoffs {list(cutoffs)} must rise, from above 0 to below {manifest['vocab_size']}")
-    if not re.fullmatch(FOLDER, folder):
-        raise ValueError(f"folder is {folder!r}")
-    shards = (shard for split in splits.values() for shards in split.passes for shard in shards)
-    for name in (*(shard.file for shard in shards), *manifest["files"]):
+    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
+    read = {"data_dir": data_dir, "splits": splits, "cutoffs": tuple(manifest["cutoffs"])}
+    corpus = Corpus(**{name: manifest[name] for name in names} | read)
+    if corpus.unit != (own := kind_of(corpus.vocabulary_spec, "the spec").unit):
+        raise ValueError(f"unit is {corpus.unit!r}, and its vocabulary is of {own}s")
+    if not all(low < high for low, high in itertools.pairwise((0, *corpus.cutoffs, corpus.vocab_size))):
+        raise ValueError(f"cutoffs {list(corpus.cutoffs)} must rise, from above 0 to below {corpus.vocab_size}")
+    if not re.fullmatch(FOLDER, corpus.folder):
+        raise ValueError(f"folder is {corpus.folder!r}")
+    for name in (*(shard.file for shard in corpus.shards()), *corpus.files):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is not a file of the corpus")
-    for about in manifest.get("texts", {}).values():
+    for about in corpus.texts.values():
         if not (type(about["files"]) is type(about["bytes"]) is int and all(type(n) is str for n in about["first"])):
             raise ValueError(f"texts has {about!r}")
-    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
-    read = {"data_dir": data_dir, "splits": splits, "cutoffs": cutoffs}
-    return Corpus(**{name: manifest[name] for name in names} | read)
+    return corpus

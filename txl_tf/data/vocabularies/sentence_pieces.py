@@ -78,9 +78,7 @@ class SubwordVocabulary(Vocabulary):
                 self._made_tokenizer = _tokenizer_of(self._model)
         return self._made_tokenizer
 
-    @staticmethod
-    def read(path: str) -> bytes:
-        return read_bytes(path)
+    read = staticmethod(read_bytes)
 
     def save(self, directory: str) -> None:
         """Writes the model file, which SentencePiece's own tools can read."""
