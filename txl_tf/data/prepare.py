@@ -104,7 +104,11 @@ def _build(
 ) -> manifest.Corpus:
     """Writes a corpus into a folder of data_dir, "" for data_dir itself; then its manifest."""
     place = joined(data_dir, folder)
-    files = _known(_named_files(settings, data_dir))  # before they are read
+    files = _named_files(settings, data_dir)
+    about_files = in_order(
+        lambda path: (*_size_and_time(path), None if "://" in path else digest(path)), files, REQUESTS
+    )
+    known = dict(zip(files, about_files, strict=True))  # before they are read
     text = settings.text(download_dir, work_dir)
     for remark in text.remarks:
         print(remark, flush=True)
@@ -121,7 +125,7 @@ def _build(
         "texts": sources.split_contents(sizes),
         "split_rule": text.split_rule,
         "vocabulary_note": encoder.note,
-        "sources": files,
+        "sources": known,
     }
     manifest.write_manifest(_described(settings, data_dir, folder, vocabulary, streams, about))
     return manifest.load_corpus(data_dir)
@@ -219,15 +223,6 @@ def _named_files(settings: Settings, data_dir: str) -> list[str]:
         found.append(settings.vocab_file)
     own = os.path.join(os.path.realpath(data_dir), "")
     return [path for path in found if not os.path.realpath(path).startswith(own)]
-
-
-def _known(files: Sequence[str]) -> dict[str, list[Any]]:
-    """The files as they are now, as `manifest.Corpus.sources` has them."""
-
-    def about(path: str) -> list[Any]:
-        return [*_size_and_time(path), None if "://" in path else digest(path)]
-
-    return dict(zip(files, in_order(about, files, REQUESTS), strict=True))
 
 
 def _size_and_time(path: str) -> tuple[int, int]:

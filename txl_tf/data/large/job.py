@@ -134,14 +134,11 @@ class Worker:
         except InputError as error:  # Beam wraps errors in traces; the process that waits for it reads this file
             write_atomically(_error_path(job.work_dir), str(error))
             raise
-        self._note(sum(len(text) for _, text in texts))
-        return texts, documents
-
-    def _note(self, size: int) -> None:
-        self._done += size
+        self._done += sum(len(text) for _, text in texts)
         if time.monotonic() - self._written > _PROGRESS_SECONDS:
             self._written = time.monotonic()
             write_atomically(self._progress_file, str(self._done))
+        return texts, documents
 
 
 @functools.lru_cache(maxsize=1)

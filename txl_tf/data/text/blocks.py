@@ -239,15 +239,12 @@ def block_count(size: int) -> int:
 
 
 def _cut(text: bytes) -> int:
-    return text.rfind(b"\n") + 1 or text.rfind(b" ") + 1 or _character_end(text)
-
-
-def _character_end(block: bytes) -> int:
-    """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
+    """Where a block that begins with `text` is cut: after a line, else a space, else a complete character."""
+    if end := text.rfind(b"\n") + 1 or text.rfind(b" ") + 1:
+        return end
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
-    decoder.decode(block[-4:])
-    waiting, _ = decoder.getstate()
-    return len(block) - len(waiting)
+    decoder.decode(text[-4:])
+    return len(text) - len(decoder.getstate()[0])
 
 
 def _check_utf8(block: bytes, name: str, start: int) -> None:
