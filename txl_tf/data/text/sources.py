@@ -139,11 +139,10 @@ def standard_library() -> TextSource:
     """
     root = sysconfig.get_path("stdlib")
     pieces = []
-    for folder, folders, files in tf.io.gfile.walk(root):
+    for folder, _, files in tf.io.gfile.walk(root):
         inside = folder[len(root) :].strip("/\\").replace("\\", "/")
-        folders.sort()
         if _NOT_LIBRARY.isdisjoint(inside.split("/")):
-            names = sorted(f"{inside}/{file}".lstrip("/") for file in files if file.endswith(".py"))
+            names = (f"{inside}/{file}".lstrip("/") for file in files if file.endswith(".py"))
             pieces += [Piece(drawn_split(name), tf.io.gfile.join(root, name)) for name in names]
     if not pieces:
         raise InputError(
