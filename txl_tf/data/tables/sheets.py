@@ -78,8 +78,8 @@ class SheetReader(WorkSheetParser):
     @property
     def hidden(self) -> list[int]:
         """The numbers of the rows with content that are hidden."""
-        about = {int(number): found for number, found in self.row_dimensions.items()}
-        return [number for number in self.rows if about.get(number, {}).get("hidden") in ("1", "true")]
+        hidden = {int(number) for number, row in self.row_dimensions.items() if row.get("hidden") in ("1", "true")}
+        return sorted(hidden & self.rows.keys())
 
 
 def _place(cell: Mapping[str, Any]) -> str:
