@@ -72,6 +72,7 @@ class Vocabulary(tf.Module, abc.ABC):
     origin: str | None = None
     options: Mapping[str, Any] = MappingProxyType({})
     ignores_space: bool = True
+    _texts: np.ndarray  # the bytes of each token, [V], where they do not depend on its neighbours
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -99,9 +100,9 @@ class Vocabulary(tf.Module, abc.ABC):
     def encode(self, text: str | bytes) -> np.ndarray:
         """str or UTF-8 bytes -> int32 ids [n]."""
 
-    @abc.abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Ids [n] -> the bytes of every token by itself: decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b)."""
+        return b"".join([self._texts[token] for token in ids])
 
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
         """A function that decodes a text piece by piece: the ids of the next piece, [n], -> its bytes.
@@ -119,9 +120,10 @@ class Vocabulary(tf.Module, abc.ABC):
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Strings [B] -> int32 RaggedTensor [B, None], in TensorFlow ops."""
 
-    @abc.abstractmethod
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """As `decode`, in TensorFlow ops: ids, RaggedTensor or Tensor [B, T], and strings [B] or [] -> strings [B]."""
+        del after
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.

@@ -39,6 +39,8 @@ _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 class SubwordVocabulary(Vocabulary):
     """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded.
 
+    Control pieces such as <sep> stand for no text.
+
     Attributes:
         pieces: the pieces by id, as SentencePiece writes them: str [V].
     """
@@ -167,10 +169,6 @@ class SubwordVocabulary(Vocabulary):
         kept = places.flat_values > tf.gather(tf.where(glued, tf.cast(begin, tf.int64), -1), ids.value_rowids())
         return tf.ragged.boolean_mask(ids, ids.with_flat_values(kept)), kinds
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """See Vocabulary. Control pieces such as <sep> stand for no text."""
-        return b"".join([self._texts[token] for token in ids])
-
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
         """See Vocabulary. If the model adds a space before every text, that space is not part of the text."""
         drop = self._adds_space and (not after or after[-1].isspace())
@@ -188,7 +186,7 @@ class SubwordVocabulary(Vocabulary):
         return self._tokenizer.tokenize(strings)
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        text = tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
+        text = super().decode_tensor(ids)
         if not self._adds_space:
             return text
         return tf.where(stands_apart(after), tf.strings.regex_replace(text, "^ ", ""), text)

@@ -35,6 +35,7 @@ class ByteVocabulary(Vocabulary):
         self._identity = symbols is None
         self._symbols = np.arange(256, dtype=np.uint8) if symbols is None else np.array(symbols, np.uint8)
         self._dropped = tuple(int(value) for value in dropped)
+        self._texts = np.array([bytes([value]) for value in self._symbols], object)
         self.vocab_size = len(self._symbols)
         self._ids = np.full(256, -1, np.int32)
         self._ids[self._symbols] = np.arange(self.vocab_size)
@@ -88,11 +89,6 @@ class ByteVocabulary(Vocabulary):
         ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(tf.strings.length(strings), tf.int64))
         return tf.ragged.boolean_mask(ragged, ragged >= 0) if self._dropped else ragged
 
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        del after
-        characters = tf.constant([bytes([value]) for value in self._symbols])
-        return tf.strings.reduce_join(tf.gather(characters, ids), axis=-1)
-
 
 class CharVocabulary(Vocabulary):
     """Unicode characters by id (text8). An unlisted one is encoded as a space, or as id 0 if there is no space."""
@@ -104,6 +100,7 @@ class CharVocabulary(Vocabulary):
     def __init__(self, symbols: Iterable[str]):
         super().__init__(name="char_vocabulary")
         self._symbols = np.array(list(symbols), dtype=object)
+        self._texts = np.array([symbol.encode() for symbol in self._symbols], object)
         self.vocab_size = len(self._symbols)
         codes = np.array([ord(symbol) for symbol in self._symbols], np.int32)
         # A sorted list to search. There is no table, so nothing to initialise or to save in a SavedModel.
@@ -133,16 +130,9 @@ class CharVocabulary(Vocabulary):
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), np.int32)
         return self._search(np, codes)
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        return "".join([self._symbols[token] for token in ids]).encode()
-
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         codes = tf.strings.unicode_decode(strings, "UTF-8")
         return codes.with_flat_values(self._search(tf, codes.flat_values))
-
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        del after
-        return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 
     def _search(self, xp: Any, codes: np.ndarray | tf.Tensor) -> Any:
         """Code points [n] -> ids [n]; `xp` is numpy or TensorFlow."""
