@@ -100,7 +100,7 @@ class CharVocabulary(Vocabulary):
     def __init__(self, symbols: Iterable[str]):
         super().__init__(name="char_vocabulary")
         self._symbols = np.array(list(symbols), dtype=object)
-        self._texts = np.array([symbol.encode() for symbol in self._symbols], object)
+        self._texts = np.array([symbol.encode("utf-8", "replace") for symbol in self._symbols], object)
         self.vocab_size = len(self._symbols)
         codes = np.array([ord(symbol) for symbol in self._symbols], np.int32)
         # A sorted list to search. There is no table, so nothing to initialise or to save in a SavedModel.
