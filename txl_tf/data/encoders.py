@@ -276,9 +276,7 @@ def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[A
     return list(totals), np.fromiter(totals.values(), np.int64, len(totals))
 
 
-def encode(
-    encoder: TokenKind, text: TextSource, work_dir: str, passes: int = 1, seed: int = 0
-) -> tuple[Vocabulary, Chunks]:
+def encode(encoder: TokenKind, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
     """The vocabulary of a text and its ids; provisional ids are in `work_dir`, a local directory.
 
     A training text of words is written `passes` times; if more than once, each time in another order of lines.

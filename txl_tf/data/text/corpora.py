@@ -61,13 +61,7 @@ class PublishedCorpus:
     line_of: Callable[[str], str] | None = None
 
     def text(
-        self,
-        name: str,
-        source: str | None,
-        download_dir: str,
-        work_dir: str,
-        at_lines: bool = False,
-        column: str | None = None,
+        self, name: str, source: str | None, download_dir: str, work_dir: str, at_lines: bool, column: str | None
     ) -> sources.TextSource:
         """TextSource of the corpus `name`; InputError if there is nothing to read, or another corpus.
 

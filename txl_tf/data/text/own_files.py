@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 
 def plain_files(
-    files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False
+    files: Sequence[File], work_dir: str, encoding: str | None, binary: bool
 ) -> tuple[list[File], list[str]]:
     """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`; and remarks on them.
 
