@@ -75,10 +75,7 @@ class Groups:
 
     def require_text(self, flag: str, name: str) -> None:
         """Raises InputError if a column holds bytes. `flag` names the column."""
-        from pyarrow import types
-
-        kind = self.schema.field(name).type
-        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        if str(self.schema.field(name).type) in ("binary", "large_binary", "binary_view"):
             raise InputError(
                 f"{self._path} has bytes in the column {name!r}, not text: name another column with --{flag}"
             )
@@ -148,8 +145,7 @@ def parquet_of(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return str(kind.value_type if types.is_dictionary(kind) else kind) in ("string", "large_string", "string_view")
 
 
 def _namer(feature: Any) -> Callable[[Any], Any] | None:
