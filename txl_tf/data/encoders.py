@@ -31,7 +31,6 @@ from txl_tf.progress import progress_bar
 _TRAINING_WORDS = 40_000_000
 # Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
 _SHUFFLE_TOKENS = 1 << 20
-
 Chunks = Iterable[tuple[str, np.ndarray]]
 """(stream, ids [n]) in the order of the text. Streams have the names of splits, and of further passes: "train-1".."""
 _Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split, start, stop, shuffling

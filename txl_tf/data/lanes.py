@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _BLOCK_TOKENS = 1 << 20
 _LANE_BLOCK_TOKENS = 1 << 14
 _READ_BUFFER_BYTES = 1 << 18
-
 HALF = 0.05
 """The probability that a length is drawn about half of tgt_len (AWD-LSTM, and the official code's get_varlen_iter)."""
 SHORTEST = 5

@@ -54,7 +54,6 @@ _FIELDS: Fields = {
     "cutoffs": list,
 }
 """The fields of every manifest, with their types."""
-
 Streams = dict[str, tuple[Shard, ...]]
 """The shards of each stream: of a split, or "train-1", "train-2", .. for further passes over the training text."""
 

@@ -18,10 +18,8 @@ from txl_tf.errors import InputError, one_line
 
 PARQUET = (b"PAR1", b"PARE")
 """The first bytes of Parquet files; PARE: of encrypted ones."""
-
 ARROW = (b"ARROW1", b"\xff\xff\xff\xff")
 """The first bytes of Arrow's files and of its streams."""
-
 _FEATURES = b"huggingface"
 """The part of a schema's metadata where `datasets` keeps the names of classes."""
 

@@ -98,11 +98,9 @@ NOT_TEXT = (
     Form("a pointer of Git LFS", (b"version https://git-lfs",), remedy="fetch the file itself with git lfs pull"),
 )
 """Files of other programs."""
-
 _PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 _SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
-
 _NAMED = ("tsv", "tab", "csv", *json_records.ENDS)
 
 TABLES = (
@@ -155,7 +153,6 @@ TABLES = (
     ),
 )
 """Files of rows, in the order in which their content is tried."""
-
 ENDS = tuple(end for form in TABLES if form.reads for end in form.ends)
 """The ends of the names of tables that are read."""
 

@@ -24,10 +24,8 @@ if typing.TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
-
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 1_048_576, 16_384, 32_767
 """The rows and columns that a sheet can have, and the characters of a cell."""
-
 STYLES = "xl/styles.xml"
 """Where a workbook keeps its styles."""
 

@@ -33,10 +33,8 @@ from txl_tf.storage.strict_json import parse_json
 
 USUAL = ("text", "sentence")
 """The columns of the text if none is named."""
-
 END = ".rows"
 """The end of the names of files with a JSON string for each text."""
-
 _NAMED = {"csv": "CSV", "tsv": "TSV", "tab": "TSV", "ipynb": ""}
 _FIRST = 20  # rows that show which columns hold texts
 _MARK = b"\xef\xbb\xbf"

@@ -25,7 +25,6 @@ from txl_tf.storage.literal_paths import matches
 
 # Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
-
 Item = TypeVar("Item")
 
 

@@ -19,7 +19,6 @@ from txl_tf.storage.files import digest
 _CLASSES = (ByteVocabulary, CharVocabulary, SubwordVocabulary, WordVocabulary, XLNetVocabulary)
 KINDS: dict[str, type[Vocabulary]] = {cls.kind: cls for cls in _CLASSES}
 """The kinds that `load_vocabulary` knows."""
-
 VOCABULARY_FILES = frozenset(cls.FILE for cls in _CLASSES)
 """The names of the files that vocabularies write."""
 
