@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import typing
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,6 @@ from typing import Any
 from txl_tf.counted import counted
 from txl_tf.data.tables.table import required
 from txl_tf.errors import InputError, one_line
-
-if typing.TYPE_CHECKING:
-    from openpyxl import Workbook
 
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
@@ -126,7 +122,7 @@ def require_room(path: str, rows: int, columns: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str, data: bytes) -> Iterator[Workbook]:
+def _opened(path: str, data: bytes) -> Iterator[Any]:
     """A workbook for reading. Its errors become InputErrors, also in the block."""
     openpyxl = required("openpyxl", path)
     try:
@@ -145,7 +141,7 @@ def _opened(path: str, data: bytes) -> Iterator[Workbook]:
         ) from error
 
 
-def _sheet(path: str, book: Workbook, name: str) -> Any:
+def _sheet(path: str, book: Any, name: str) -> Any:
     for sheet in book.worksheets:
         if sheet.title.casefold() == name.casefold() if name else sheet.sheet_state == "visible":
             return sheet

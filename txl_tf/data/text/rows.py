@@ -18,13 +18,7 @@ from txl_tf.counted import counted
 from txl_tf.data.tables import json_records
 from txl_tf.data.tables.arrow import Groups
 from txl_tf.data.tables.dataset_folders import ENDS
-from txl_tf.data.tables.delimited import (
-    QUOTED_HEADER,
-    SEPARATOR_LINE,
-    SEPARATORS,
-    cells_of,
-    cells_without_quotes,
-)
+from txl_tf.data.tables.delimited import QUOTED_HEADER, SEPARATOR_LINE, SEPARATORS, cells_of, cells_without_quotes
 from txl_tf.data.tables.json_records import is_json, json_entries, json_lines
 from txl_tf.data.text.blocks import Piece, TextRules, by_split
 from txl_tf.data.text.own_files import File
