@@ -72,7 +72,7 @@ def check():
 def main(_):
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.data.one_text import SPLIT, corpus_of_text
-    from txl_tf.data.unknown import unknown_note
+    from txl_tf.data.vocabularies.base import unknown_note
     from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.progress import reported

@@ -77,7 +77,10 @@ def main(_):
         raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
     records = read_prompts() if FLAGS.prompts_jsonl else [{"prompt": read_prompt()}]
     prompts = [record["prompt"] for record in records]
-    from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.data.vocabularies.base import (  # after the flags: TensorFlow takes seconds to load
+        unknown_note,
+        unknown_share,
+    )
     from txl_tf.inference.abilities import tool_for
     from txl_tf.runs.model_dir import load_trained
 

@@ -74,7 +74,7 @@ def main(_):
     from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
     from txl_tf.data.request import Settings
     from txl_tf.data.text.splits import RULES
-    from txl_tf.data.unknown import unknown_note
+    from txl_tf.data.vocabularies.base import unknown_note
 
     corpus = prepare(
         data_dir=FLAGS.data_dir,

@@ -84,7 +84,7 @@ def check():
 def main(_):
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
-    from txl_tf.data.unknown import unknown_note, unknown_share
+    from txl_tf.data.vocabularies.base import unknown_note, unknown_share
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
     from txl_tf.storage.files import make_folder_of, read_texts, require_new

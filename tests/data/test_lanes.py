@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from txl_tf.data import lanes, manifest, records, shards
+from txl_tf.data import lanes, manifest, records
 from txl_tf.errors import InputError
 from txl_tf.settings.run import DataConfig
 
@@ -201,7 +201,7 @@ def test_ids_beyond_the_vocabulary_are_named_with_their_file(make_corpus, vocab_
     last = int(arrays["train"][0].max())
     readers = (
         lambda corpus: list(training_batches(corpus, 1, TOKENS - 1).take(1)),
-        lambda corpus: list(shards.Shards(corpus, "train").window(0, tf.constant(0, tf.int64), TOKENS)),
+        lambda corpus: list(lanes.Shards(corpus, "train").window(0, tf.constant(0, tf.int64), TOKENS)),
         lambda corpus: corpus.check_content(),
     )
     for known in (last + 1, last):

@@ -18,7 +18,7 @@ import numpy as np
 import processes
 import pytest
 
-from txl_tf.data import encoders, encoding, lanes, manifest
+from txl_tf.data import encoders, lanes, manifest
 from txl_tf.data.describe import describe
 from txl_tf.data.prepare import prepare
 from txl_tf.data.text import blocks, sources
@@ -51,7 +51,7 @@ def random_lines(rng, count, words):
 def word_files(tmp_path, rng, monkeypatch):
     """A folder of word files, with blocks small enough for many to be under way. Returns (folder, {split: text})."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(encoding, "_SHUFFLE_TOKENS", 500)
+    monkeypatch.setattr(encoders, "_SHUFFLE_TOKENS", 500)
     words = [f"Word{i}" for i in range(150)] + ["<unk>", "naïve", "incomprehensibilities"]
     texts = {split: random_lines(rng, count, words) for split, count in (("train", 700), ("valid", 90), ("test", 90))}
     texts["valid"] += "only in valid"  # and no newline at the end
@@ -108,7 +108,7 @@ def test_from_the_published_archive(word_files):
 
 def test_lm1b_marks_both_ends_and_shuffles_in_each_pass(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(encoding, "_SHUFFLE_TOKENS", 500)
+    monkeypatch.setattr(encoders, "_SHUFFLE_TOKENS", 500)
     lines = {}
     with tarfile.open(tmp_path / "lm1b.tar.gz", "w:gz") as file:
         for name in ("news.en-00001-of-00100", "news.en-00002-of-00100", "news.en.heldout-00000-of-00050"):

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from txl_tf.data.random_lengths import RandomLanes
+from txl_tf.data.lanes import RandomLanes
 from txl_tf.errors import InputError
 from txl_tf.settings.run import DataConfig
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from random_model import random_model
 
 from txl_tf.data.manifest import load_corpus
-from txl_tf.data.unknown import unknown_note, unknown_share
 from txl_tf.data.vocabularies import ByteVocabulary, WordVocabulary
+from txl_tf.data.vocabularies.base import unknown_note, unknown_share
 from txl_tf.runs import checkpoints, model_dir
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,14 +6,14 @@ import tensorflow as tf
 from random_xlnet import with_prefix
 
 from txl_tf.data.vocabularies import (
+    KINDS,
     ByteVocabulary,
     CharVocabulary,
-    SpecialTokens,
     SubwordVocabulary,
     WordVocabulary,
     load_vocabulary,
 )
-from txl_tf.data.vocabularies.registry import KINDS
+from txl_tf.data.vocabularies.base import SpecialTokens
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from txl_tf.data import words
+from txl_tf.data import encoders
 
 LONG = "incomprehensibilities"
 SPACES = "\t\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -24,7 +24,7 @@ def tokens(text):
     ],
 )
 def test_tokens_are_those_of_str_split(text):
-    numbers = words.WordNumbers()
+    numbers = encoders.WordNumbers()
     ids = numbers.of(text)
     names = ["<end>" if word == "\n" else word for word in numbers]
     assert ids.dtype == np.int32 and [names[i] for i in ids] == tokens(text)
@@ -34,7 +34,7 @@ def test_tokens_are_those_of_str_split(text):
 def test_a_word_keeps_its_number_in_later_blocks(rng):
     draws = rng.zipf(1.1, size=(30, 2_000)) % 6_000
     blocks = [" ".join(f"w{number:x}" * (1 + number % 3) for number in block) for block in draws]
-    numbers = words.WordNumbers()
+    numbers = encoders.WordNumbers()
     ids = np.concatenate([numbers.of(block) for block in blocks])
     text = " ".join(blocks).split()
     found = list(numbers)

@@ -11,9 +11,10 @@ import tensorflow as tf
 from xlnet_tokens import Rules, clean, generated_lines, small_model
 
 from txl_tf.data.prepare import prepare
-from txl_tf.data.vocabularies import SpecialTokens, SubwordVocabulary, XLNetVocabulary, load_vocabulary
+from txl_tf.data.vocabularies import SubwordVocabulary, XLNetVocabulary, load_vocabulary
+from txl_tf.data.vocabularies.base import SpecialTokens
 from txl_tf.data.vocabularies.subword_training import train
-from txl_tf.data.vocabularies.xlnet_text import CleanUp, combining_marks, lower_case
+from txl_tf.data.vocabularies.xlnet import CleanUp, combining_marks, lower_case
 from txl_tf.errors import InputError
 
 OPTIONS = [

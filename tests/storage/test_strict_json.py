@@ -8,7 +8,7 @@ import pytest
 
 from txl_tf import families
 from txl_tf.data.manifest import load_corpus
-from txl_tf.data.vocabularies.character_level import CharVocabulary
+from txl_tf.data.vocabularies import CharVocabulary
 from txl_tf.errors import InputError
 from txl_tf.published.huggingface.files import read_config
 from txl_tf.published.tensor_files import open_safetensors

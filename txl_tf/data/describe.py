@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.counted import counted
 from txl_tf.data import lanes
@@ -49,9 +50,6 @@ def describe(corpus: Corpus, example_tokens: int = 64) -> Iterator[str]:
 
 def _first_tokens(corpus: Corpus, split: str) -> np.ndarray:
     """Up to _SAMPLE_TOKENS tokens from the start of a split, [n]."""
-    tgt_len = 1 << 14
-    batches = lanes.EvaluationLanes(corpus, split, 1, tgt_len).batches().take(_SAMPLE_TOKENS // tgt_len)
+    shards, start = lanes.Shards(corpus, split), tf.constant(0, tf.int64)
     with lanes.named_read_errors(corpus):
-        pairs = [(inputs[0], targets[0]) for inputs, targets in batches.as_numpy_iterator()]
-    targets = np.concatenate([targets for _, targets in pairs])
-    return np.concatenate([pairs[0][0][:1], targets[targets >= 0]])
+        return next(shards.window(start, start, min(shards.tokens, _SAMPLE_TOKENS)).as_numpy_iterator())

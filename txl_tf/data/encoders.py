@@ -1,20 +1,21 @@
 """For each kind of token: how a text is read, counted and encoded, block by block.
 
-encoding.py runs an encoder over a text in one process, large/pipelines.py on many machines.
+`encode` runs an encoder over a text in one process, large/pipelines.py on many machines.
 """
 
 from __future__ import annotations
 
 import abc
 import collections
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from txl_tf.data import words
 from txl_tf.data.text.blocks import DOCUMENT_MARK
 from txl_tf.data.text.sources import SPLITS, TextSource
+from txl_tf.data.threads import in_order
 from txl_tf.data.vocabularies import (
     ByteVocabulary,
     CharVocabulary,
@@ -25,8 +26,37 @@ from txl_tf.data.vocabularies import (
     load_vocabulary,
 )
 from txl_tf.data.vocabularies.subword_training import train
+from txl_tf.progress import progress_bar
 
 _TRAINING_WORDS = 40_000_000
+# Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
+_SHUFFLE_TOKENS = 1 << 20
+Chunks = Iterable[tuple[str, np.ndarray]]
+"""(stream, ids [n]) in the order of the text. Streams have the names of splits, and of further passes: "train-1".."""
+_Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split, start, stop, shuffling
+
+
+class WordNumbers(dict[str, int]):
+    """{word: its number}. A word that is looked up for the first time gets the next number."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+    def of(self, text: str) -> np.ndarray:
+        """The numbers of a text's tokens, int32 [n]."""
+        tokens = tokens_of(text)
+        return np.fromiter(map(self.__getitem__, tokens), np.int32, len(tokens))
+
+
+def tokens_of(text: str) -> list[str]:
+    """The words of str.split(), and every newline as a token."""
+    tokens: list[str] = []
+    for line in text.split("\n"):
+        tokens += line.split()
+        tokens.append("\n")
+    tokens.pop()
+    return tokens
 
 
 class TokenKind(abc.ABC):
@@ -175,11 +205,13 @@ class Words(TokenKind):
     def tokens(self, numbered: np.ndarray, id_of: np.ndarray, newline: int) -> np.ndarray:
         """Numbers of words [n] -> ids, with the tokens at the ends of lines."""
         tokens = id_of[numbered]
-        return _mark_both_ends(tokens, numbered == newline) if self._options["both_ends"] else tokens
+        if self._options["both_ends"]:  # also at the start of each line: [a b / c /] -> [/ a b / / c /]
+            tokens = np.roll(np.repeat(tokens, np.where(numbered == newline, 2, 1)), 1)
+        return tokens
 
     def _numbered(self, block: bytes) -> tuple[list[str], np.ndarray]:
         """The different words of a block, and the number of each of its words, int32 [n]."""
-        numbers = words.WordNumbers()
+        numbers = WordNumbers()
         numbered = numbers.of(self.cleaned(block))
         return list(numbers), numbered
 
@@ -191,13 +223,7 @@ class Subwords(TokenKind):
     newlines. Or a serialised `model` is used, with `xlnet` after XLNet's clean-up, which its spiece.model needs.
     """
 
-    def __init__(
-        self,
-        vocab_size: int | None = None,
-        model: bytes | None = None,
-        xlnet: bool = False,
-        keep_accents: bool = False,
-    ):
+    def __init__(self, vocab_size: int | None, model: bytes | None, xlnet: bool, keep_accents: bool):
         self._vocab_size, self._given = vocab_size, None
         if model is not None:
             self._given = XLNetVocabulary(model, keep_accents=keep_accents) if xlnet else SubwordVocabulary(model)
@@ -207,11 +233,10 @@ class Subwords(TokenKind):
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> SubwordVocabulary:
         if self._given:
             return self._given
-        if self._vocab_size is None:
-            raise ValueError("give either the model or its vocab_size")
+        assert self._vocab_size is not None, "Settings.check has seen that there is a model or its size"
         found, tokens, read = collections.Counter[str](), 0, 0
         for block in (block for split, block in text.blocks() if split == "train"):
-            found.update(seen := words.tokens_of(block.decode()))
+            found.update(seen := tokens_of(block.decode()))
             tokens, read = tokens + len(seen), read + len(block)
             if tokens > _TRAINING_WORDS:
                 break
@@ -241,11 +266,6 @@ def _count(symbols: np.ndarray) -> tuple[list[int], np.ndarray]:
     return values[order].tolist(), counts[order]
 
 
-def _mark_both_ends(tokens: np.ndarray, is_end: np.ndarray) -> np.ndarray:
-    """Adds the line end at the start of each line: [a b / c /] -> [/ a b / / c /]."""
-    return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
-
-
 def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[Any], np.ndarray]:
     """The symbols of all blocks and their counts, as `TokenKind.count` gives them for each."""
     totals: dict[Any, int] = {}
@@ -253,3 +273,113 @@ def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[A
         for symbol, count in zip(symbols, counts.tolist(), strict=True):
             totals[symbol] = totals.get(symbol, 0) + count
     return list(totals), np.fromiter(totals.values(), np.int64, len(totals))
+
+
+def encode(encoder: TokenKind, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
+    """The vocabulary of a text and its ids; provisional ids are in `work_dir`, a local directory.
+
+    A training text of words is written `passes` times; if more than once, each time in another order of lines.
+    """
+    if isinstance(encoder, Words):
+        return _encode_words(encoder, text, work_dir, passes, seed)
+
+    def blocks() -> Iterator[tuple[str, bytes]]:
+        found = text.blocks(**encoder.reading)
+        return _trimmed(found) if encoder.trim else found
+
+    counts = (encoder.count(block) for split, block in blocks() if split in encoder.counted)
+    vocabulary = encoder.vocabulary(text, *added_counts(counts if encoder.counted else []))
+    return vocabulary, in_order(lambda item: (item[0], encoder.encode(vocabulary, item[1])), blocks())
+
+
+def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, seed: int) -> tuple[Vocabulary, Chunks]:
+    """`encode`, reading the text only once: words get provisional numbers before the vocabulary is known."""
+    numbers = WordNumbers()
+    spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
+    for split, block in text.blocks(**encoder.reading):
+        spools[split].add(numbers.of(encoder.cleaned(block)))
+    seen = list(numbers)
+    del numbers  # frees memory: there may be millions of words
+    totals = np.zeros(len(seen), np.int64)
+    for spool in (spools[split] for split in encoder.counted):
+        for start, stop in spool.groups(_SHUFFLE_TOKENS):
+            totals += np.bincount(spool.read(start, stop), minlength=len(seen))
+    vocabulary = encoder.vocabulary(text, seen, totals)
+    id_of, newline = encoder.ids_of(vocabulary, seen)
+    del seen, totals
+
+    def finished(group: _Group) -> tuple[str, np.ndarray]:
+        stream, split, start, stop, rng = group
+        numbered = spools[split].read(start, stop)
+        if rng is not None:
+            numbered = _shuffle_lines(numbered, newline, rng)
+        return stream, encoder.tokens(numbered, id_of, newline)
+
+    def groups() -> Iterator[_Group]:
+        total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
+        with progress_bar("writing", total, " tokens") as bar:
+            for split, spool in spools.items():
+                for index in range(passes if split == "train" else 1):
+                    rng = np.random.default_rng([seed & 0xFFFFFFFF, index]) if split == "train" and passes > 1 else None
+                    parts = spool.groups(_SHUFFLE_TOKENS)
+                    if rng is not None:
+                        rng.shuffle(parts)
+                    for start, stop in parts:
+                        yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
+                        bar.update(stop - start)
+
+    return vocabulary, in_order(finished, groups())
+
+
+class _Spool:
+    """The numbers of a split in a file, and the positions at which they may be cut."""
+
+    def __init__(self, path: str):
+        self._path, self._bounds = path, [0]
+        open(path, "wb").close()
+
+    def add(self, numbers: np.ndarray) -> None:
+        with open(self._path, "ab") as file:
+            file.write(np.ascontiguousarray(numbers, np.int32).data)
+        self._bounds.append(self._bounds[-1] + len(numbers))
+
+    @property
+    def tokens(self) -> int:
+        return self._bounds[-1]
+
+    def groups(self, size: int) -> list[tuple[int, int]]:
+        """[(start, stop)] of about `size` numbers."""
+        groups, start = [], 0
+        for stop in self._bounds[1:]:
+            if stop - start >= size or stop == self._bounds[-1]:
+                groups.append((start, stop))
+                start = stop
+        return groups
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return np.fromfile(self._path, np.int32, stop - start, offset=4 * start)
+
+
+def _shuffle_lines(numbers: np.ndarray, newline: int, rng: np.random.Generator) -> np.ndarray:
+    """Shuffles the lines of numbers [n]; a line ends with `newline`."""
+    ends = np.flatnonzero(numbers == newline) + 1
+    starts = np.concatenate([[0], ends[:-1]])
+    order = rng.permutation(len(ends))
+    lengths = (ends - starts)[order]
+    new_starts = np.cumsum(lengths) - lengths
+    return numbers[np.arange(lengths.sum()) + np.repeat(starts[order] - new_starts, lengths)]
+
+
+def _trimmed(blocks: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Blocks without white space at both ends of a split; the blocks of a split must be consecutive."""
+    last, waiting = None, b""
+    for split, block in blocks:
+        if split != last:
+            if last is not None:
+                yield last, waiting.rstrip()
+            last, waiting = split, block.lstrip()
+        else:
+            yield split, waiting
+            waiting = block
+    if last is not None:
+        yield last, waiting.rstrip()

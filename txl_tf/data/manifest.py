@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.threads import REQUESTS, in_order
-from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
+from txl_tf.data.vocabularies import Vocabulary, kind_of, load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import digest, joined, read_bytes, read_json, write_atomically
@@ -35,13 +35,9 @@ FOLDER = r"(corpus-\d+)?"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file.
+    """One TFRecord file, by its name inside the corpus directory.
 
-    Attributes:
-        file: its name inside the corpus directory.
-        tokens: its number of tokens.
-        bytes, sha256: its size and checksum.
-        unknown: how many of the tokens stand for unknown words or pieces; None: not counted, in an earlier version.
+    `unknown` of its tokens stand for unknown words or pieces; None: they were not counted, in an earlier version.
     """
 
     file: str
@@ -58,7 +54,6 @@ _FIELDS: Fields = {
     "cutoffs": list,
 }
 """The fields of every manifest, with their types."""
-
 Streams = dict[str, tuple[Shard, ...]]
 """The shards of each stream: of a split, or "train-1", "train-2", .. for further passes over the training text."""
 
@@ -105,7 +100,8 @@ class Corpus:
         split_rule: the rule that decided the splits, one of splits.RULES; "": the corpus has its own splits, or is of
             an earlier version.
         vocabulary_note: how the vocabulary was made, for the user; "": nothing, or not known.
-        sources: the files that it was made of, as `source_files.Known`; {}: not known, or downloaded.
+        sources: the files that it was made of, {path: (bytes, time of the last change in ns, sha256)}, with None as
+            sha256 of remote ones; {}: not known, or downloaded.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -251,7 +247,6 @@ def write_manifest(corpus: Corpus) -> None:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """A short hash of everything in a manifest but its checksum."""
     said = {name: value for name, value in manifest.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -263,24 +258,19 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if any(sum(shard.tokens for shard in shards) != split["tokens"] for shards in passes):
             raise ValueError(f"the shards of {name} do not add up to its tokens")
         splits[name] = Split(tokens=split["tokens"], passes=passes)
-    unit, cutoffs, folder = manifest["unit"], tuple(manifest["cutoffs"]), manifest.get("folder", "")
-    if unit != unit_of(manifest["vocabulary_spec"]):
-        raise ValueError(f"unit is {unit!r}, and its vocabulary is of {unit_of(manifest['vocabulary_spec'])}s")
-    if not all(low < high for low, high in itertools.pairwise((0, *cutoffs, manifest["vocab_size"]))):
-        raise ValueError(f"cutoffs {list(cutoffs)} must rise, from above 0 to below {manifest['vocab_size']}")
-    if not re.fullmatch(FOLDER, folder):
-        raise ValueError(f"folder is {folder!r}")
-    shards = (shard for split in splits.values() for shards in split.passes for shard in shards)
-    for name in (*(shard.file for shard in shards), *manifest["files"]):
+    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
+    read = {"data_dir": data_dir, "splits": splits, "cutoffs": tuple(manifest["cutoffs"])}
+    corpus = Corpus(**{name: manifest[name] for name in names} | read)
+    if corpus.unit != (own := kind_of(corpus.vocabulary_spec, "the spec").unit):
+        raise ValueError(f"unit is {corpus.unit!r}, and its vocabulary is of {own}s")
+    if not all(low < high for low, high in itertools.pairwise((0, *corpus.cutoffs, corpus.vocab_size))):
+        raise ValueError(f"cutoffs {list(corpus.cutoffs)} must rise, from above 0 to below {corpus.vocab_size}")
+    if not re.fullmatch(FOLDER, corpus.folder):
+        raise ValueError(f"folder is {corpus.folder!r}")
+    for name in (*(shard.file for shard in corpus.shards()), *corpus.files):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is not a file of the corpus")
-    names = {field.name for field in dataclasses.fields(Corpus)} & manifest.keys()  # an earlier version has fewer
-    read = {"data_dir": data_dir, "splits": splits, "cutoffs": cutoffs, "texts": _texts(manifest.get("texts", {}))}
-    return Corpus(**{name: manifest[name] for name in names} | read)
-
-
-def _texts(contents: Any) -> dict[str, dict[str, Any]]:
-    for about in contents.values():
+    for about in corpus.texts.values():
         if not (type(about["files"]) is type(about["bytes"]) is int and all(type(n) is str for n in about["first"])):
             raise ValueError(f"texts has {about!r}")
-    return dict(contents)
+    return corpus

@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import logging as python_logging
 import os
+import re
 import shutil
 import tempfile
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from txl_tf.counted import counted
-from txl_tf.data import encoders, encoding, manifest, records, source_files, staging
+from txl_tf.data import encoders, manifest, records, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.text import sources
+from txl_tf.data.threads import REQUESTS, in_order
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.storage.files import digest, joined
@@ -58,8 +60,8 @@ def prepare(
         if differing := [name for name, value in request.items() if said.get(name) != value]:
             what = ", ".join(f"{name}={corpus.request.get(name)}" for name in differing)
             raise InputError(f"{data_dir} holds a corpus made with {what}: give another --data_dir, or --overwrite")
-        files = source_files.named_files(wanted, data_dir) if corpus.sources else []
-        if files and (other := source_files.changed(corpus.sources, files)):
+        files = _named_files(wanted, data_dir) if corpus.sources else []
+        if files and (other := _changed(corpus.sources, files)):
             raise InputError(
                 f"{counted(len(other), 'file has', 'files have')} changed, come or gone since {data_dir} was prepared "
                 f"({', '.join(other[:3])}{', ..' if len(other) > 3 else ''}): --overwrite prepares again"
@@ -102,13 +104,17 @@ def _build(
 ) -> manifest.Corpus:
     """Writes a corpus into a folder of data_dir, "" for data_dir itself; then its manifest."""
     place = joined(data_dir, folder)
-    files = source_files.described(source_files.named_files(settings, data_dir))  # before they are read
+    files = _named_files(settings, data_dir)
+    about_files = in_order(
+        lambda path: (*_size_and_time(path), None if "://" in path else digest(path)), files, REQUESTS
+    )
+    known = dict(zip(files, about_files, strict=True))  # before they are read
     text = settings.text(download_dir, work_dir)
     for remark in text.remarks:
         print(remark, flush=True)
     encoder = settings.encoder()
     if beam_args is None:
-        vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
+        vocabulary, chunks = encoders.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
         streams, sizes = _write(place, vocabulary, chunks), text.split_sizes()
     else:
         shared_dir = tf.io.gfile.join(data_dir, staging.WORK)
@@ -119,14 +125,13 @@ def _build(
         "texts": sources.split_contents(sizes),
         "split_rule": text.split_rule,
         "vocabulary_note": encoder.note,
-        "sources": files,
+        "sources": known,
     }
     manifest.write_manifest(_described(settings, data_dir, folder, vocabulary, streams, about))
     return manifest.load_corpus(data_dir)
 
 
-def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
-    """Writes the shards of each stream."""
+def _write(place: str, vocabulary: Vocabulary, chunks: encoders.Chunks) -> manifest.Streams:
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:
@@ -198,3 +203,44 @@ def _described(
         folder=folder,
         **about,
     )
+
+
+def _named_files(settings: Settings, data_dir: str) -> list[str]:
+    """The files that the settings name, but for those in data_dir; [] if there are none, or not any more.
+
+    In a directory with a published corpus these are the files with its members' names, and archives.
+    """
+    try:
+        found = sources.find_files(settings.source) if settings.source and "hf://" not in settings.source else []
+    except InputError:
+        return []
+    if settings.corpus and settings.source and tf.io.gfile.isdir(settings.source):
+        members = "|".join(settings.corpus.members.values())
+        found = [path for path in found if path.endswith(".gz") or re.fullmatch(members, os.path.basename(path))]
+    if settings.vocab_file:
+        if not tf.io.gfile.exists(settings.vocab_file):
+            return []
+        found.append(settings.vocab_file)
+    own = os.path.join(os.path.realpath(data_dir), "")
+    return [path for path in found if not os.path.realpath(path).startswith(own)]
+
+
+def _size_and_time(path: str) -> tuple[int, int]:
+    if "://" in path:
+        about = tf.io.gfile.stat(path)
+        return about.length, about.mtime_nsec
+    local = os.stat(path)  # TensorFlow's time of a local file has no parts of a second
+    return local.st_size, local.st_mtime_ns
+
+
+def _changed(known: Mapping[str, Sequence[Any]], files: Sequence[str]) -> list[str]:
+    """The files that have changed, come or gone since `known`. A sum is compared if only the time differs."""
+
+    def differs(path: str) -> bool:
+        if path not in known:
+            return True
+        (size, time, sha256), (new_size, new_time) = known[path], _size_and_time(path)
+        return new_size != size or (new_time != time and (sha256 is None or digest(path) != sha256))
+
+    found = [path for path, new in zip(files, in_order(differs, files, REQUESTS), strict=True) if new]
+    return sorted({*found, *(set(known) - set(files))})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 
 from txl_tf.data import encoders
@@ -95,7 +94,7 @@ class Settings:
             return corpus.encoder(vocab_file=self.vocab_file)
         if vocab in ("sentencepiece", "xlnet"):
             model = read_bytes(self.vocab_file) if self.vocab_file else None
-            with naming(self.vocab_file) if self.vocab_file else contextlib.nullcontext():
+            with naming(self.vocab_file or ""):
                 return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet", keep_accents=self.keep_accents)
         if vocab == "chars":
             return encoders.SeenChars()

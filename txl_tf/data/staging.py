@@ -23,7 +23,6 @@ from txl_tf.storage.literal_paths import listed
 MARKER = "preparing.json"
 WORK = ".txl_tf_work"
 """The sub-directory for temporary files."""
-
 _SHARD = r"(train(-\d+)?|valid|test)-\d{5,}\.tfrecord(\.partial-.*)?"
 
 

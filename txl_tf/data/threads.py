@@ -10,7 +10,6 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
 REQUESTS = 32
 """Threads for requests to a bucket, which are slow."""
 

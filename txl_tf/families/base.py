@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.settings.run import Config
 from txl_tf.tasks.base import Task
-
-
-def imported(path: str) -> Any:
-    """A method of a Task: what stands at a path in txl_tf, "module:name". It is imported when it is called."""
-    return staticmethod(lambda *args, **options: pkgutil.resolve_name(f"txl_tf.{path}")(*args, **options))
 
 
 @dataclasses.dataclass(frozen=True)

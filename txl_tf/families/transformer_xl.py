@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from txl_tf.families.base import Family, imported
+from txl_tf.families.base import Family
 from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.tasks.base import Guide, Pretraining
+
+if TYPE_CHECKING:
+    import keras
+
+    from txl_tf.data.lanes import EvaluationData, TrainingData
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer
 
 
 class NextTokens(Pretraining):
@@ -25,15 +32,48 @@ class NextTokens(Pretraining):
     )
     abilities: ClassVar[Mapping[str, str]] = dict.fromkeys(("generate", "score"), "causal.language_model:LanguageModel")
 
-    model = imported("models.transformer_xl.model:TransformerXL")
-    objective = imported("objectives.causal_lm:CausalLM")
-    training_data = imported("data.random_lengths:training_lanes")
-    batch_spec = imported("objectives.causal_lm:CausalLM.batch_spec")
-    scorer = imported("objectives.causal_lm:CausalScorer.of")
-    evaluation_data = imported("objectives.causal_lm:evaluation_lanes")
-    fit_to_corpus = imported("models.transformer_xl.config:TransformerXLRunConfig.fit_to_corpus")
-    operations = imported("objectives.flops:transformer_xl_step")
-    attention = imported("objectives.causal_lm:attention_view")
+    def model(self, settings: Any) -> keras.Model:
+        from txl_tf.models.transformer_xl.model import TransformerXL
+
+        return TransformerXL(settings)
+
+    def objective(self, model: Any, config: Any) -> Objective:
+        from txl_tf.objectives.causal_lm import CausalLM
+
+        return CausalLM(model, config)
+
+    def training_data(self, corpus: Any, config: Any) -> TrainingData:
+        from txl_tf.data.lanes import training_lanes
+
+        return training_lanes(corpus, config)
+
+    def batch_spec(self, config: Any, lanes: int, training: bool) -> Any:
+        from txl_tf.objectives.causal_lm import CausalLM
+
+        return CausalLM.batch_spec(config, lanes, training)
+
+    def scorer(self, model: Any, config: Any, **options: Any) -> Scorer:
+        from txl_tf.objectives.causal_lm import CausalScorer
+
+        return CausalScorer.of(model, config, **options)
+
+    def evaluation_data(self, corpus: Corpus, split: str, config: Any, **options: Any) -> EvaluationData:
+        from txl_tf.objectives.causal_lm import evaluation_lanes
+
+        return evaluation_lanes(corpus, split, config, **options)
+
+    def fit_to_corpus(self, config: Any, corpus: Corpus, given: Mapping[str, Mapping[str, Any]]) -> Any:
+        return TransformerXLRunConfig.fit_to_corpus(config, corpus, given)
+
+    def operations(self, config: Any) -> int:
+        from txl_tf.objectives.flops import transformer_xl_step
+
+        return transformer_xl_step(config)
+
+    def attention(self, model: Any, corpus: Corpus, config: Any) -> AttentionView | None:
+        from txl_tf.objectives.causal_lm import attention_view
+
+        return attention_view(model, corpus, config)
 
 
 TRANSFORMER_XL = Family(

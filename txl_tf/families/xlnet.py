@@ -6,14 +6,21 @@ TensorFlow loads when a method is called.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from txl_tf.families.base import Family, imported
+from txl_tf.families.base import Family
 from txl_tf.families.presets.recipes import RECIPES
 from txl_tf.families.presets.xlnet import PRESETS
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.tasks import TASKS
 from txl_tf.tasks.base import Guide, Pretraining
+
+if TYPE_CHECKING:
+    import keras
+
+    from txl_tf.data.lanes import EvaluationData, TrainingData
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer
 
 
 class AnyTokens(Pretraining):
@@ -36,15 +43,48 @@ class AnyTokens(Pretraining):
         "generate": "causal.left_to_right:LeftToRightXLNet",
     }
 
-    model = imported("models.xlnet.model:XLNet")
-    objective = imported("objectives.permutation_lm:PermutationLM")
-    training_data = imported("data.xlnet.pairs:TrainingPairs")
-    batch_spec = imported("objectives.permutation_lm:PermutationLM.batch_spec")
-    scorer = imported("objectives.permutation_lm:PermutationScorer")
-    evaluation_data = imported("data.xlnet.pairs:EvaluationPairs")
-    fit_to_corpus = imported("models.xlnet.config:XLNetRunConfig.fit_to_corpus")
-    operations = imported("objectives.flops:xlnet_step")
-    attention = imported("objectives.permutation_lm:attention_view")
+    def model(self, settings: Any) -> keras.Model:
+        from txl_tf.models.xlnet.model import XLNet
+
+        return XLNet(settings)
+
+    def objective(self, model: Any, config: Any) -> Objective:
+        from txl_tf.objectives.permutation_lm import PermutationLM
+
+        return PermutationLM(model, config)
+
+    def training_data(self, corpus: Any, config: Any) -> TrainingData:
+        from txl_tf.data.xlnet.pairs import TrainingPairs
+
+        return TrainingPairs(corpus, config)
+
+    def batch_spec(self, config: Any, lanes: int, training: bool) -> Any:
+        from txl_tf.objectives.permutation_lm import PermutationLM
+
+        return PermutationLM.batch_spec(config, lanes, training)
+
+    def scorer(self, model: Any, config: Any, **options: Any) -> Scorer:
+        from txl_tf.objectives.permutation_lm import PermutationScorer
+
+        return PermutationScorer(model, config, **options)
+
+    def evaluation_data(self, corpus: Corpus, split: str, config: Any, **options: Any) -> EvaluationData:
+        from txl_tf.data.xlnet.pairs import EvaluationPairs
+
+        return EvaluationPairs(corpus, split, config, **options)
+
+    def fit_to_corpus(self, config: Any, corpus: Corpus, given: Mapping[str, Mapping[str, Any]]) -> Any:
+        return XLNetRunConfig.fit_to_corpus(config, corpus, given)
+
+    def operations(self, config: Any) -> int:
+        from txl_tf.objectives.flops import xlnet_step
+
+        return xlnet_step(config)
+
+    def attention(self, model: Any, corpus: Corpus, config: Any) -> AttentionView | None:
+        from txl_tf.objectives.permutation_lm import attention_view
+
+        return attention_view(model, corpus, config)
 
 
 XLNET = Family(name="xlnet", title="XLNet", tasks=(AnyTokens(), *TASKS), presets=PRESETS, recipes=RECIPES)

@@ -10,8 +10,8 @@ from pair_corpus import WORDS, small_model
 
 from txl_tf.data import manifest
 from txl_tf.data.describe import describe
+from txl_tf.data.lanes import Shards
 from txl_tf.data.prepare import prepare
-from txl_tf.data.shards import Shards
 from txl_tf.data.text import blocks, sources
 from txl_tf.data.xlnet import pairs
 from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig

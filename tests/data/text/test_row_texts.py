@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from txl_tf.data.text import blocks, row_texts
+from txl_tf.data.text import blocks, rows
 from txl_tf.data.text.sources import text_files
 from txl_tf.errors import InputError
 
@@ -35,7 +35,7 @@ def read(path, tmp_path, **options):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "lines.txt", "list.json", "a.csv", "a.jsonl.gz"])
 def test_a_row_is_a_document(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(row_texts.RowTexts, "GROUP_BYTES", 300)  # several groups
+    monkeypatch.setattr(rows.RowTexts, "GROUP_BYTES", 300)  # several groups
     source, text = read(written(tmp_path, name), tmp_path)
     assert source.document_ends == "row"
     assert sorted(text.removesuffix("\n\n").split("\n\n")) == sorted(TEXTS)

@@ -153,7 +153,7 @@ def test_groups_without_rows(tmp_path):
 
 def test_files_that_tensorflow_opens(tmp_path):
     parquet.write_table(pa.table({"text": ["a", "b", "c"]}), tmp_path / "t.parquet", row_group_size=2)
-    groups = Groups("t", rows.RemoteFile(str(tmp_path / "t.parquet")))
+    groups = Groups("t", rows.RemoteFile(str(tmp_path / "t.parquet"), "rb"))
     assert [groups.read(i, ["text"])["text"] for i in range(2)] == [["a", "b"], ["c"]]
 
 

@@ -14,7 +14,7 @@ import xlnet_tokens
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.data.xlnet import pairs
-from txl_tf.data.xlnet.marks import sentence_ends, word_starts
+from txl_tf.data.xlnet.pairs import sentence_ends, word_starts
 from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, split_seed

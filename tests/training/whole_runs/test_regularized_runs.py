@@ -13,7 +13,7 @@ import pytest
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
 from txl_tf import families
-from txl_tf.data.random_lengths import RandomLanes
+from txl_tf.data.lanes import RandomLanes
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.training.loop import train
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.data.vocabularies.xlnet_text import remove_space
+from txl_tf.data.vocabularies.xlnet import remove_space
 
 FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
 """Segment ids of A and its SEP, of B and its SEP, of CLS, and of padding; the official code's SEP, 3, is never used."""

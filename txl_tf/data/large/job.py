@@ -74,22 +74,18 @@ class Job:
         return path
 
 
-def _load(path: str) -> Job:
-    content = read_json(path)
-    read = {
-        "settings": Settings(**{**content["settings"], "vocab_file": None}),
-        "pieces": tuple(Piece(**piece) for piece in content["pieces"]),
-        "reading": TextRules(**content["reading"]),
-        "first_documents": tuple(content["first_documents"]),
-    }
-    return Job(**content | read)
-
-
 class Worker:
     """One process's part in a job; `worker_of` gives it."""
 
     def __init__(self, path: str):
-        self.job = _load(path)
+        content = read_json(path)
+        read = {
+            "settings": Settings(**{**content["settings"], "vocab_file": None}),
+            "pieces": tuple(Piece(**piece) for piece in content["pieces"]),
+            "reading": TextRules(**content["reading"]),
+            "first_documents": tuple(content["first_documents"]),
+        }
+        self.job = Job(**content | read)
         self.encoder = self.job.settings.encoder()
         self._progress_file = tf.io.gfile.join(self.job.work_dir, "progress", uuid.uuid4().hex)
         self._done, self._written = 0, 0.0
@@ -104,18 +100,14 @@ class Worker:
         """The type of the ids in shards."""
         return np.dtype(records.smallest_dtype(self.vocabulary.vocab_size)).newbyteorder("<")
 
-    def documents(self, unit: int) -> int:
-        """The number of documents that begin in a unit."""
-        return self._texts(unit)[1]
-
     def count(self, unit: int) -> Iterator[tuple[str, list[Any], np.ndarray, int]]:
         """Yields (split, symbols, counts, size for `sources.grouped`) of the texts of a unit, see `Encoder.count`."""
-        for split, text in self._texts(unit)[0]:
+        for split, text in self.texts(unit)[0]:
             yield split, *self.encoder.count(text), waiting_size(text)
 
     def encode(self, unit: int) -> Iterator[tuple[str, bytes, int]]:
         """Yields (split, ids as they stand in shards, bytes of text) of the texts of a unit."""
-        for split, text in self._texts(unit)[0]:
+        for split, text in self.texts(unit)[0]:
             marks = text.count(DOCUMENT_MARK) if self.job.reading.marked else 0
             yield split, self.encoder.encode(self.vocabulary, text).astype(self.dtype).tobytes(), len(text) - marks
 
@@ -128,7 +120,8 @@ class Worker:
         tf.io.gfile.rename(partial, path, overwrite=True)
         return dataclasses.asdict(shard)
 
-    def _texts(self, unit: int) -> tuple[list[tuple[str, bytes]], int]:
+    def texts(self, unit: int) -> tuple[list[tuple[str, bytes]], int]:
+        """The texts of a unit, and its number of documents, as `PieceBlocks.texts` has them."""
         job = self.job
         number = job.piece_of(unit)
         index = unit - int(job.first_units[number])
@@ -141,14 +134,11 @@ class Worker:
         except InputError as error:  # Beam wraps errors in traces; the process that waits for it reads this file
             write_atomically(_error_path(job.work_dir), str(error))
             raise
-        self._note(sum(len(text) for _, text in texts))
-        return texts, documents
-
-    def _note(self, size: int) -> None:
-        self._done += size
+        self._done += sum(len(text) for _, text in texts)
         if time.monotonic() - self._written > _PROGRESS_SECONDS:
             self._written = time.monotonic()
             write_atomically(self._progress_file, str(self._done))
+        return texts, documents
 
 
 @functools.lru_cache(maxsize=1)

@@ -28,8 +28,6 @@ from absl import logging as absl_logging
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from txl_tf.data import manifest, records
 from txl_tf.data.encoders import TokenKind
@@ -43,7 +41,6 @@ from txl_tf.storage.literal_paths import files_named
 
 _NOWHERE = 1 << 62
 _FILES = 64  # files of rows
-_MOST_SYMBOLS = 1_000_000  # that a worker adds up before it passes them on
 
 
 def write(
@@ -126,7 +123,14 @@ def _run(
     )
     try:
         with _quiet(), _progress(name, job.work_dir, size):
-            _finish(pipeline)
+            result = pipeline.run()
+            try:
+                state = result.wait_until_finish()
+            except KeyboardInterrupt:
+                result.cancel()
+                raise
+            if state != PipelineState.DONE:
+                raise RuntimeError(f"the job ended as {state}")
     except Exception as error:
         raise input_error(job.work_dir) or InputError(
             f"Apache Beam could not finish ({one_line(error)[-300:]}): -v=1 shows everything"
@@ -160,26 +164,14 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _finish(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end; cancels it if it is interrupted."""
-    result = pipeline.run()
-    try:
-        state = result.wait_until_finish()
-    except KeyboardInterrupt:
-        result.cancel()
-        raise
-    if state != PipelineState.DONE:
-        raise RuntimeError(f"the job ended as {state}")
-
-
 def _documents(units: beam.PCollection, job: str) -> beam.PCollection:
     """Rows (unit, documents that begin in it)."""
-    return units | "count documents" >> beam.Map(lambda unit: (unit, worker_of(job).documents(unit)))
+    return units | "count documents" >> beam.Map(lambda unit: (unit, worker_of(job).texts(unit)[1]))
 
 
 def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
     """Rows ("symbol", symbol, count, first places by split) and, where texts are grouped, ("size", unit, ..)."""
-    counted = units | "count" >> beam.ParDo(_CountSymbols(job)).with_outputs("sizes", main="symbols")
+    counted = units | "count" >> beam.FlatMap(_counted, job).with_outputs("sizes", main="symbols")
     symbols = (
         counted.symbols
         | "add up" >> beam.CombinePerKey(_added)
@@ -189,40 +181,16 @@ def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
     return (symbols, counted.sizes) | "all rows" >> beam.Flatten()
 
 
-class _CountSymbols(beam.DoFn):
-    """Counts the symbols of units, and adds up those of a bundle.
-
-    The value of a symbol is its count, followed by the place where it occurs first in each split.
-    """
-
-    def __init__(self, job: str):
-        self._job = job
-
-    def start_bundle(self) -> None:
-        self._totals: dict[Any, list[int]] = {}
-
-    def process(self, unit: int) -> Iterator[Any]:
-        worker = worker_of(self._job)
-        for order, (split, symbols, counts, size) in enumerate(worker.count(unit)):
-            if worker.job.reading.documents != "joined":
-                yield beam.pvalue.TaggedOutput("sizes", ("size", unit, order, split, size))
-            index, here = SPLITS.index(split), unit << 32
-            if split not in worker.encoder.counted:
-                counts = np.zeros_like(counts)
-            for rank, (symbol, count) in enumerate(zip(symbols, counts.tolist(), strict=True)):
-                value = self._totals.get(symbol)
-                if value is None:
-                    value = self._totals[symbol] = [0, _NOWHERE, _NOWHERE, _NOWHERE]
-                value[0] += count
-                value[1 + index] = min(value[1 + index], here + rank)
-        if len(self._totals) > _MOST_SYMBOLS:
-            for symbol, value in self._totals.items():
-                yield symbol, tuple(value)
-            self._totals = {}
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for symbol, value in self._totals.items():
-            yield WindowedValue((symbol, tuple(value)), GlobalWindow().max_timestamp(), [GlobalWindow()])
+def _counted(unit: int, job: str) -> Iterator[Any]:
+    """The symbols of a unit, each with its count and, for each split, the place where it occurs first there."""
+    worker = worker_of(job)
+    for order, (split, symbols, counts, size) in enumerate(worker.count(unit)):
+        if worker.job.reading.documents != "joined":
+            yield beam.pvalue.TaggedOutput("sizes", ("size", unit, order, split, size))
+        before, after = [_NOWHERE] * SPLITS.index(split), [_NOWHERE] * (len(SPLITS) - 1 - SPLITS.index(split))
+        is_counted = split in worker.encoder.counted
+        for rank, (symbol, count) in enumerate(zip(symbols, counts.tolist(), strict=True)):
+            yield symbol, (count if is_counted else 0, *before, (unit << 32) + rank, *after)
 
 
 def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

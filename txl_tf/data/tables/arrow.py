@@ -18,10 +18,8 @@ from txl_tf.errors import InputError, one_line
 
 PARQUET = (b"PAR1", b"PARE")
 """The first bytes of Parquet files; PARE: of encrypted ones."""
-
 ARROW = (b"ARROW1", b"\xff\xff\xff\xff")
 """The first bytes of Arrow's files and of its streams."""
-
 _FEATURES = b"huggingface"
 """The part of a schema's metadata where `datasets` keeps the names of classes."""
 
@@ -75,10 +73,7 @@ class Groups:
 
     def require_text(self, flag: str, name: str) -> None:
         """Raises InputError if a column holds bytes. `flag` names the column."""
-        from pyarrow import types
-
-        kind = self.schema.field(name).type
-        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        if str(self.schema.field(name).type) in ("binary", "large_binary", "binary_view"):
             raise InputError(
                 f"{self._path} has bytes in the column {name!r}, not text: name another column with --{flag}"
             )
@@ -93,7 +88,6 @@ class Groups:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Makes one line of what pyarrow raises."""
         import pyarrow
 
         try:
@@ -149,8 +143,7 @@ def parquet_of(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return str(kind.value_type if types.is_dictionary(kind) else kind) in ("string", "large_string", "string_view")
 
 
 def _namer(feature: Any) -> Callable[[Any], Any] | None:

@@ -16,8 +16,6 @@ from txl_tf.storage.strict_json import check_record, parse_json
 
 COLUMNS_FILE = "columns.json"
 """The file of a model_dir that has the columns of the table that the model learned from."""
-
-
 COLUMN_NAMES = "text_column", "text_b_column", "label_column"
 """The fields of Columns that name a column."""
 

@@ -19,18 +19,14 @@ ENDS = ("conll", "conllu", "conllx", "iob", "bio")
 """The ends of names that say that a file has this format."""
 FORM, LINE = "CoNLL", "line"
 """The name of the form, and the column with the numbers of the words' lines."""
-
 WORDS = ("tokens", "words", "token", "word")
 TAGS = ("tags", "ner_tags", "ner", "labels", "tag", "label", "ner_tag")
 SENTENCES = ("sentence_id", "sentence #", "sentence id", "sent_id", "sentence")
 """The names of columns that are found without flags."""
-
 LETTERS = "BIMELSUW"
 """The letters that tags of entities have before the kind; tasks/tagging/schemes.py says what they mean."""
-
 _OF_WORDS = {*TAGS, "pos", "upos", "xpos", "pos_tag", "ne", "chunk"}
 """The names that the first line of a file may have beside one of WORDS."""
-
 _LINE_END = re.compile("\r*\n|\r")
 _START = "-DOCSTART-"
 _ENTITY, _FRACTION = re.compile(rf"O|[{LETTERS}][-_].+"), re.compile(r"\d*\.\d+")
@@ -39,7 +35,6 @@ _CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "D
 _SINGLE_WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\u3040-\u30ff\u3400-\u9fff]{1,20}")
 _SAMPLE = 1 << 20  # characters
 SOME = 1000  # lines
-
 Line = tuple[int, list[str]]
 """The number of a line, and its cells; an empty line has none."""
 

@@ -49,11 +49,6 @@ def read_delimited(source: Source, usual: str) -> Table:
     )
 
 
-def separator_of(line: str) -> str:
-    """The separator that a header has most often."""
-    return max(SEPARATORS, key=line.count)
-
-
 def cells_without_quotes(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
     """The cells of each line of a TSV file, with its number; the number of the first line is `first`."""
     for i, line in enumerate(lines, first):

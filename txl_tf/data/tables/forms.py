@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from txl_tf.data.tables import arrow, conll, json_records, race_folders
+from txl_tf.data.tables import arrow, conll, json_records
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
@@ -27,6 +27,7 @@ from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.local_files import functions_for
+from txl_tf.storage.strict_json import check_record, parse_json
 
 
 class Form(NamedTuple):
@@ -34,13 +35,12 @@ class Form(NamedTuple):
 
     Attributes:
         name: for messages, such as "a PDF".
-        begins: its first bytes; (): they do not tell it.
+        begins: its first bytes; (): they do not tell it, since it is text.
         holds: bytes that a file with these first bytes also has.
         ends: of names that say it, where content does not.
         looks: whether a file of text is of this form, by its content.
         opens: opens a packed file.
         reads: its reader.
-        of_text: whether it is text.
         remedy: what to do instead, where it is not read.
         help: what it holds, for the documentation.
     """
@@ -52,7 +52,6 @@ class Form(NamedTuple):
     looks: Callable[[Source], bool] | None = None
     opens: Callable[..., Any] = open
     reads: Callable[[Source], Table] | None = None
-    of_text: bool = False
     remedy: str = ""
     help: str = ""
 
@@ -99,11 +98,9 @@ NOT_TEXT = (
     Form("a pointer of Git LFS", (b"version https://git-lfs",), remedy="fetch the file itself with git lfs pull"),
 )
 """Files of other programs."""
-
 _PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 _SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
-
 _NAMED = ("tsv", "tab", "csv", *json_records.ENDS)
 
 TABLES = (
@@ -121,13 +118,11 @@ TABLES = (
         ends=json_records.ENDS,
         looks=lambda source: json_records.is_json(source.text),
         reads=json_records.read_json,
-        of_text=True,
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
         "a file of brat's annotations",
         looks=lambda source: re.match(r"T\d+\t\S+ \d+ \d+[\t;]", source.text) is not None,
-        of_text=True,
         remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
     ),
     Form(
@@ -135,7 +130,6 @@ TABLES = (
         ends=conll.ENDS,
         looks=lambda source: source.end not in json_records.ENDS and conll.is_conll(source),
         reads=conll.read_conll,
-        of_text=True,
         help="for tagging: a word and its tag in each line, in columns between tabs or spaces; an empty line after "
         "each text",
     ),
@@ -143,26 +137,22 @@ TABLES = (
         "TSV",
         ends=("tsv", "tab"),
         reads=lambda source: read_delimited(source, "\t"),
-        of_text=True,
         help="columns between tabs, where quotes are letters; line 1 has their names",
     ),
     Form(
         "CSV",
         ends=("csv",),
         reads=lambda source: read_delimited(source, ","),
-        of_text=True,
         help="columns between commas, semicolons, tabs or bars, with quotes; line 1 has their names",
     ),
     Form(
         "lines",
         looks=lambda source: source.tags is not None and not source.labelled and source.end not in _NAMED,
         reads=_lines,
-        of_text=True,
         help="for predictions of tags: a text in each line",
     ),
 )
 """Files of rows, in the order in which their content is tried."""
-
 ENDS = tuple(end for form in TABLES if form.reads for end in form.ends)
 """The ends of the names of tables that are read."""
 
@@ -208,7 +198,7 @@ def read_rows(
     if files := part_files(path):
         return joined(path, [read_rows(file, columns, faults, labelled, tags) for file in files])
     if functions_for(path).isdir(path):
-        return race_folders.read_folder(path, columns, faults)
+        return _read_folder(path, columns, faults)
     data = _unpacked(path)
     form, source = _form_of(Source(path, kind_of(path), data, columns, faults, labelled, tags))
     if form is None:
@@ -232,7 +222,6 @@ def read_text(path: str, encoding: str = "") -> str:
 
 
 def _unpacked(path: str) -> bytes:
-    """The content of a file, unpacked if it is packed."""
     data = read_data(path)
     for _ in range(3):  # packed more often, it is an attack
         if form := begins_like(data, PACKED):
@@ -245,11 +234,32 @@ def _form_of(source: Source) -> tuple[Form | None, Source]:
     """The form of a file, None if it is not known; and the Source with its text, if it is one."""
     named = next((form for form in TABLES if source.end in form.ends), None)
     told = begins_like(source.data, ARCHIVES, NOT_TEXT, TABLES)
-    if told and not (told is _ZIP and named and not named.of_text):
+    if told and not (told is _ZIP and named and named.begins):
         return told, source
-    if named and not named.of_text:
+    if named and named.begins:
         return named, source
     remedy = "name its encoding, such as --encoding={}, or convert the file to UTF-8"
     text, encoding = decoded(source.path, source.data, source.columns.encoding, remedy)
     source = dataclasses.replace(source, text=text, encoding=encoding)
     return next((form for form in TABLES if form.looks and form.looks(source)), named), source
+
+
+def _read_folder(path: str, columns: Columns, faults: Faults) -> Table:
+    """A row for each .txt or .json file of a folder and its sub-folders, in the order of RACE's numbers."""
+    files, remedy = [], "copy it again"
+    for folder, names in sorted((folder.rstrip("/"), names) for folder, _, names in functions_for(path).walk(path)):
+        own = (name for name in names if name.endswith((".txt", ".json")))
+        files += [f"{folder}/{name}" for name in sorted(own, key=_numbered)]
+    rows: list[tuple[int, dict[str, Any]]] = []
+    for number, file in enumerate(files, 1):
+        with faults.noted():
+            value = parse_json(decoded(file, read_data(file), columns.encoding, remedy)[0], file, remedy)
+            rows.append((number, check_record(value, file, {}, remedy)))
+    places = dict(enumerate(files, 1))
+    return Table([], rows, [], path, name=path, places=places, form="RACE's folder", unit="file")
+
+
+def _numbered(name: str) -> tuple[int, str]:
+    """RACE's files are named by numbers."""
+    stem = name.rsplit(".", 1)[0]
+    return (int(stem), name) if stem.isdecimal() and stem.isascii() else (-1, name)

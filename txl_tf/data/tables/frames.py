@@ -61,14 +61,8 @@ def with_predictions(frame: Any, found: Mapping[int, Mapping[str, Any]]) -> Any:
     return frame.assign(**{new: [found.get(line, {}).get(name) for line in lines] for name, new in names.items()})
 
 
-_TYPES: dict[type, tuple[str, str]] = {
-    str: ("string", "string"),
-    int: ("bigint", "int64"),
-    float: ("double", "float64"),
-    bool: ("boolean", "bool_"),
-    np.float32: ("float", "float32"),
-}
-"""The names of types: in Spark, and of pyarrow's functions that make them."""
+_SPARK = {str: "string", int: "bigint", float: "double", bool: "boolean", np.float32: "float"}
+"""The names of types in Spark."""
 
 
 def type_name(kind: Any) -> str:
@@ -77,7 +71,7 @@ def type_name(kind: Any) -> str:
         return f"array<{type_name(kind[0])}>"
     if isinstance(kind, Mapping):
         return f"struct<{','.join(f'{name}:{type_name(one)}' for name, one in kind.items())}>"
-    return _TYPES[kind][0]
+    return _SPARK[kind]
 
 
 def _arrow_type(kind: Any) -> Any:
@@ -87,7 +81,7 @@ def _arrow_type(kind: Any) -> Any:
         return pyarrow.list_(_arrow_type(kind[0]))
     if isinstance(kind, Mapping):
         return pyarrow.struct([(name, _arrow_type(one)) for name, one in kind.items()])
-    return getattr(pyarrow, _TYPES[kind][1])()
+    return pyarrow.string() if kind is str else pyarrow.from_numpy_dtype(kind)
 
 
 def with_columns(batch: Any, new: Mapping[str, tuple[Any, list[Any]]]) -> Any:

@@ -21,14 +21,6 @@ def is_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[") and (_parses(_first_line(text)[0]) or _parses(text))
 
 
-def is_json_line(line: bytes) -> bool:
-    """Whether a line is an object of JSON."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def read_json(source: Source) -> Table:
     """The objects of JSON lines, of one list, or of the list in the field `data` of one object, as SQuAD's files have.
 
@@ -66,7 +58,6 @@ def json_entries(path: str, values: Iterable[Any], faults: Faults) -> Iterator[t
 
 
 def _record_of(value: Any, where: str) -> dict[str, Any]:
-    """A value of JSON as a row; InputError if it is none."""
     if _is_pair(value):
         return {"text": value[0]} | value[1]
     return check_record(value, where, {}, "correct it")

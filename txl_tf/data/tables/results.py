@@ -154,18 +154,15 @@ def _text(rows: Sequence[Sequence[Any]], kind: str, kind_read: str, table: Table
     """
     same = kind == kind_read
     separator = table.separator if same else {"csv": ",", "tsv": "\t"}[kind]
+    rows = [["" if value is None else value for value in row] for row in rows]
     if separator == "\t":
-        text = "".join("\t".join(re.sub(r"[\t\r\n]+", " ", _shown(value)) for value in row) + "\n" for row in rows)
+        text = "".join("\t".join(re.sub(r"[\t\r\n]+", " ", str(value)) for value in row) + "\n" for row in rows)
     else:
         file = io.StringIO()
-        csv.writer(file, delimiter=separator, lineterminator="\n").writerows(map(_shown, row) for row in rows)
+        csv.writer(file, delimiter=separator, lineterminator="\n").writerows(rows)
         text = file.getvalue()
     encoding = table.encoding if same else "utf-8-sig" if kind_read == "xlsx" else "utf-8"
     try:
         return text.encode(encoding)
     except UnicodeEncodeError:  # a class's name, which was learned from another table
         return text.encode("utf-8-sig")
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else str(value)

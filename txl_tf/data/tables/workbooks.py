@@ -9,26 +9,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import typing
 import warnings
-import xml.sax
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.table import required
 from txl_tf.errors import InputError, one_line
 
-if typing.TYPE_CHECKING:
-    from openpyxl import Workbook
-
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
-
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 1_048_576, 16_384, 32_767
 """The rows and columns that a sheet can have, and the characters of a cell."""
-
 STYLES = "xl/styles.xml"
 """Where a workbook keeps its styles."""
 
@@ -61,7 +54,12 @@ def read_cells(path: str, data: bytes, name: str, header: bool) -> tuple[Iterato
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
         found.spread_merged(header)
-        return _padded(found.rows), [*_other_sheets(book, sheet), *_hidden_rows(found.rows.keys() & found.hidden)]
+        others = [one for one in book.worksheets if one is not sheet]
+        remarks = [f"sheet {sheet.title!r} is read, for {_listed(others)} give --sheet"] if others else []
+        if hidden := found.hidden:
+            shown = ", ".join(map(str, hidden[:5])) + (", .." if len(hidden) > 5 else "")
+            remarks.append(f"{counted(len(hidden), 'hidden row')} read, too ({shown})")
+        return _padded(found.rows), remarks
 
 
 def _padded(rows: Mapping[int, Mapping[int, Any]]) -> Iterator[tuple[int, list[Any]]]:
@@ -83,7 +81,7 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     exactly. InputError if a text is longer than a cell can hold, or the sheet has no room.
     """
     with _opened(path, data) as book:
-        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, StyleWriter
+        from txl_tf.data.tables.sheets import SheetReader, with_cells, with_style
 
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
@@ -97,22 +95,12 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
                     f"{path}: row {number} has a text of {len(value):,} characters, and a cell of .xlsx holds "
                     f"{MOST_CHARACTERS:,}: give a name that ends in .csv"
                 )
-    merged = [one.ref for one in found.merged_cells.mergeCell] if found.merged_cells else []
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
-        rewritten, style = {}, None
-        if STYLES in old.namelist():
-            writer = StyleWriter(styles := io.StringIO())
-            xml.sax.parse(io.BytesIO(old.read(STYLES)), writer)
-            rewritten, style = {STYLES: styles.getvalue()}, (writer.number, first + own)
+        styles, style = with_style(old.read(STYLES)) if STYLES in old.namelist() else (b"", 0)
+        rewritten = {STYLES: styles, place: with_cells(old.read(place), first, added, style, own)}
         for member in old.infolist():
-            if member.filename == place:
-                with old.open(member) as source, new.open(place, "w") as target:
-                    text = io.TextIOWrapper(target, "utf-8", newline="")
-                    xml.sax.parse(source, SheetWriter(text, first, added, merged, style))
-                    text.close()
-            else:
-                new.writestr(member, rewritten.get(member.filename) or old.read(member))
+            new.writestr(member, rewritten.get(member.filename) or old.read(member))
     return file.getvalue()
 
 
@@ -134,7 +122,7 @@ def require_room(path: str, rows: int, columns: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str, data: bytes) -> Iterator[Workbook]:
+def _opened(path: str, data: bytes) -> Iterator[Any]:
     """A workbook for reading. Its errors become InputErrors, also in the block."""
     openpyxl = required("openpyxl", path)
     try:
@@ -153,8 +141,7 @@ def _opened(path: str, data: bytes) -> Iterator[Workbook]:
         ) from error
 
 
-def _sheet(path: str, book: Workbook, name: str) -> Any:
-    """The sheet of a name, or the first that is not hidden."""
+def _sheet(path: str, book: Any, name: str) -> Any:
     for sheet in book.worksheets:
         if sheet.title.casefold() == name.casefold() if name else sheet.sheet_state == "visible":
             return sheet
@@ -169,13 +156,3 @@ def _sheet(path: str, book: Workbook, name: str) -> Any:
 def _listed(sheets: Sequence[Any]) -> str:
     names = [repr(one.title) + (" (hidden)" if one.sheet_state != "visible" else "") for one in sheets]
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-
-
-def _other_sheets(book: Workbook, sheet: Any) -> list[str]:
-    others = [one for one in book.worksheets if one is not sheet]
-    return [f"sheet {sheet.title!r} is read, for {_listed(others)} give --sheet"] if others else []
-
-
-def _hidden_rows(hidden: Collection[int]) -> list[str]:
-    shown = ", ".join(map(str, sorted(hidden)[:5])) + (", .." if len(hidden) > 5 else "")
-    return [f"{counted(len(hidden), 'hidden row')} read, too ({shown})"] if hidden else []

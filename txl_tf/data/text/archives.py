@@ -44,9 +44,14 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
     check_file(archive)
     os.makedirs(directory, exist_ok=True)
     paths: list[str] = []
+    members: Members = iter([(os.path.basename(archive).removesuffix(".gz"), functools.partial(gzip.open, archive))])
+    if archive.endswith(".zip"):
+        members = zip_members(archive, archive)
+    elif archive.endswith((".tgz", ".tar.gz", ".tar")):
+        members = tar_members(archive, open if archive.endswith(".tar") else gzip.open)
     try:
         with named_damage(archive):
-            for inner, open_member in _members_by_name(archive):
+            for inner, open_member in members:
                 name = re.split(r"[/\\]", inner)[-1]
                 if not re.fullmatch(wanted, name):
                     continue
@@ -84,15 +89,6 @@ _DAMAGE = (
 
 Members = Iterator[tuple[str, Callable[[], Any]]]
 """(name, a function that opens it) of files in an archive, in order: open one before the next is asked for."""
-
-
-def _members_by_name(archive: str) -> Members:
-    """The files in an archive whose name says what it is."""
-    if archive.endswith(".zip"):
-        return zip_members(archive, archive)
-    if archive.endswith((".tgz", ".tar.gz", ".tar")):
-        return tar_members(archive, open if archive.endswith(".tar") else gzip.open)
-    return iter([(os.path.basename(archive).removesuffix(".gz"), functools.partial(gzip.open, archive))])
 
 
 def zip_members(path: str, shown: str) -> Members:

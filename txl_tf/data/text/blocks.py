@@ -9,6 +9,7 @@ import codecs
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -37,7 +38,8 @@ class Piece:
         split: to which they belong; None: the split of each document is drawn.
         path, start, stop: where they are.
         name: of the file, for messages; "": its path.
-        column: of the texts, if the file is a table; start and stop then count rows.
+        column: of the texts, if the file is a table; start then counts rows.
+        group: the number of the rows' group in a table.
     """
 
     split: str | None
@@ -46,6 +48,7 @@ class Piece:
     stop: int | None = None
     name: str = ""
     column: str = ""
+    group: int = 0
 
     @property
     def shown(self) -> str:
@@ -86,6 +89,17 @@ def drawn_split(name: str) -> str:
     return "valid" if draw < 5 else "test" if draw < 10 else "train"
 
 
+def by_split(piece: Piece, documents: Iterable[bytes], first: int, reading: TextRules) -> list[tuple[str, bytes]]:
+    """The text of documents, counted from `first` on in their piece, by split. Empty ones are left out."""
+    texts: dict[str, bytearray] = {}
+    file = piece.path.rsplit("/", 1)[-1]
+    for number, document in enumerate(documents, first):
+        if document:
+            split = piece.split or drawn_split(f"{file}#{number}")
+            texts.setdefault(split, bytearray()).extend(document + DOCUMENT_END + reading.mark)
+    return [(split, bytes(text)) for split, text in texts.items()]
+
+
 class PieceBlocks:
     """The blocks of a Piece, `count` of them, each of about BLOCK_BYTES; a block can be empty.
 
@@ -115,23 +129,23 @@ class PieceBlocks:
         if self._reading.documents != "blank_line":
             text = self._text(index)
             return [(str(self._piece.split), text)] if text else [], 0
-        texts: dict[str, bytearray] = {}
-        file, documents = self._piece.path.rsplit("/", 1)[-1], self.documents(index)
-        for number, document in enumerate(documents, start=first_document):
-            split = self._piece.split or drawn_split(f"{file}#{number}")
-            texts.setdefault(split, bytearray()).extend(document + DOCUMENT_END + self._reading.mark)
-        return [(split, bytes(text)) for split, text in texts.items()], len(documents)
-
-    def documents(self, index: int) -> list[bytes]:
-        """The documents between blank lines that begin in block `index`."""
-        text = self._read(self._first_document(index), self._first_document(index + 1))
+        start = self._first_document(index)
+        text = self._read(start, self._first_document(index + 1))
+        if self._reading.utf8:
+            _check_utf8(text, self._piece.shown, start)
         texts = text.replace(b"\r\n", b"\n").split(b"\n\n")
-        return [document.strip(b"\n") for document in texts if document.strip()]
+        documents = [document.strip(b"\n") for document in texts if document.strip()]
+        return by_split(self._piece, documents, first_document, self._reading), len(documents)
 
     def _text(self, index: int) -> bytes:
         """A block, with marks at the ends of documents if the rules say so."""
         reading, start = self._reading, self._block_start(index)
-        block = self._block(index)
+        block = self._read(start, self._window_end(index))
+        if index < self.count - 1:
+            block = block[: _cut(block)]
+            self._known = (index + 1, start + len(block))
+        if reading.utf8:
+            _check_utf8(block, self._piece.shown, start)
         after = start + len(block)
         if reading.marked and reading.inner:
             block = self._with_inner_marks(block, start)
@@ -147,23 +161,13 @@ class PieceBlocks:
 
     def _with_inner_marks(self, block: bytes, start: int) -> bytes:
         """Marks the ends of documents that are followed by a document which begins in this block."""
-        before = self._read(max(start - _LONGEST_BLANK_LINE, self._start), start, check=False)
+        before = self._read(max(start - _LONGEST_BLANK_LINE, self._start), start)
         text, cuts = before + block, []
         for match in _ENDS[self._reading.inner].finditer(text):
             place = match.end()
             if len(before) <= place < len(text) and text[: match.start()].strip():
                 cuts.append(place - len(before))
         return DOCUMENT_MARK.join(block[a:b] for a, b in zip([0, *cuts], [*cuts, len(block)], strict=True))
-
-    def _block(self, index: int) -> bytes:
-        start = self._block_start(index)
-        block = self._read(start, self._window_end(index))
-        if index < self.count - 1:
-            block = block[: _cut(block)]
-            self._known = (index + 1, start + len(block))
-        if self._reading.utf8:
-            _check_utf8(block, self._piece.shown, start)
-        return block
 
     def _window_end(self, index: int) -> int:
         """The byte up to which block `index` must be read to know its end."""
@@ -177,7 +181,7 @@ class PieceBlocks:
                 known -= 1
             start = start if known else self._start
             while known < index:
-                start += _cut(self._read(start, self._window_end(known), check=False))
+                start += _cut(self._read(start, self._window_end(known)))
                 known += 1
             self._known = (index, start)
         return start
@@ -187,7 +191,7 @@ class PieceBlocks:
         low, high = self._start + index * BLOCK_BYTES, self._window_end(index)
         near = max(high - 4096, low)  # nearly always enough
         for begin in (near, low):
-            text = self._read(begin, high, check=False)
+            text = self._read(begin, high)
             if b"\n" in text:
                 return begin + text.rindex(b"\n") + 1
         return low + text.rindex(b" ") + 1 if b" " in text else -1
@@ -201,7 +205,7 @@ class PieceBlocks:
         start = self._block_start(index)
         low, size = max(start - 3, self._start), 1 << 16
         while True:
-            text = self._read(low, min(low + size, self._stop), check=False)
+            text = self._read(low, min(low + size, self._stop))
             for match in _EMPTY_LINE.finditer(text):
                 if low + match.end() >= start:
                     return low + match.end()
@@ -210,15 +214,14 @@ class PieceBlocks:
             size *= 4
 
     def _only_newlines(self, position: int) -> bool:
-        """Whether nothing but newlines follows."""
         while position < self._stop:
-            text = self._read(position, min(position + 4096, self._stop), check=False)
+            text = self._read(position, min(position + 4096, self._stop))
             if text.strip(b"\r\n"):
                 return False
             position += len(text)
         return True
 
-    def _read(self, start: int, stop: int, check: bool = True) -> bytes:
+    def _read(self, start: int, stop: int) -> bytes:
         if start >= stop:
             return b""
         self._file.seek(start)
@@ -227,8 +230,6 @@ class PieceBlocks:
             raise InputError(
                 f"{self._piece.path} ends at byte {start + len(text):,} but was expected to reach {stop:,}"
             )
-        if check and self._reading.utf8 and self._reading.documents == "blank_line":
-            _check_utf8(text, self._piece.shown, start)
         return text
 
 
@@ -238,16 +239,12 @@ def block_count(size: int) -> int:
 
 
 def _cut(text: bytes) -> int:
-    """Where a block that begins with `text` is cut."""
-    return text.rfind(b"\n") + 1 or text.rfind(b" ") + 1 or _character_end(text)
-
-
-def _character_end(block: bytes) -> int:
-    """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
+    """Where a block that begins with `text` is cut: after a line, else a space, else a complete character."""
+    if end := text.rfind(b"\n") + 1 or text.rfind(b" ") + 1:
+        return end
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
-    decoder.decode(block[-4:])
-    waiting, _ = decoder.getstate()
-    return len(block) - len(waiting)
+    decoder.decode(text[-4:])
+    return len(text) - len(decoder.getstate()[0])
 
 
 def _check_utf8(block: bytes, name: str, start: int) -> None:

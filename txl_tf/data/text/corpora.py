@@ -61,13 +61,7 @@ class PublishedCorpus:
     line_of: Callable[[str], str] | None = None
 
     def text(
-        self,
-        name: str,
-        source: str | None,
-        download_dir: str,
-        work_dir: str,
-        at_lines: bool = False,
-        column: str | None = None,
+        self, name: str, source: str | None, download_dir: str, work_dir: str, at_lines: bool, column: str | None
     ) -> sources.TextSource:
         """TextSource of the corpus `name`; InputError if there is nothing to read, or another corpus.
 
@@ -143,7 +137,7 @@ class PublishedCorpus:
                 raise InputError(f"{source} holds no {name}: give --source={self.published.name} or the file inside it")
             if tf.io.gfile.stat(whole[0]).length != 100_000_000:
                 logging.warning("%s is not all of %s: its last 5%% are test, the 5%% before them valid", whole[0], name)
-            return sources.TextSource(tuple(sources.cut_by_bytes(whole, at_lines)))
+            return sources.TextSource(tuple(sources.cut_by_bytes(whole[0], at_lines)))
         if name == "lm1b":
             files["valid"] = files["valid"] or files["test"]
         for split, paths in files.items():
@@ -157,7 +151,6 @@ class PublishedCorpus:
 
 
 def _local(path: str, directory: str) -> str:
-    """The path of a local file, or of the copy of a remote one."""
     if "://" not in path:
         return path
     copy = os.path.join(directory, path.rsplit("/", 1)[-1])

@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 
 def plain_files(
-    files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False
+    files: Sequence[File], work_dir: str, encoding: str | None, binary: bool
 ) -> tuple[list[File], list[str]]:
     """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`; and remarks on them.
 
@@ -203,16 +203,15 @@ def _converted(file: File, encoding: str | None, of_a_mac: bool, folder: str) ->
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name))
     kept = encoding or "latin-1"  # all bytes as they are
-    lines = io.IncrementalNewlineDecoder(None, translate=True)
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(kept)(), translate=of_a_mac)
     with (
         tf.io.gfile.GFile(file.path, "rb") as source,
         open(path, "w", encoding="utf-8" if encoding else kept, newline="") as target,
     ):
-        blocks = iter(lambda: source.read(1 << 20), b"")
         try:
-            for text in codecs.iterdecode(blocks, kept):  # half a character at the end is an error, too
-                target.write(lines.decode(text) if of_a_mac else text)
-            target.write(lines.decode("", final=True) if of_a_mac else "")
+            while block := source.read(1 << 20):
+                target.write(decoder.decode(block))
+            target.write(decoder.decode(b"", final=True))  # half a character at the end is an error, too
         except UnicodeError as error:
             raise InputError(f"{file.name} is not {encoding} ({error}): give its --encoding") from error
     return File(path, file.name, temporary=True)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from txl_tf.data.text import blocks, row_texts, rows
+from txl_tf.data.text import blocks, rows
 from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
 from txl_tf.data.text.splits import SPLITS, named_splits, told_words
@@ -25,7 +25,6 @@ from txl_tf.storage.literal_paths import matches
 
 # Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
-
 Item = TypeVar("Item")
 
 
@@ -81,7 +80,13 @@ class TextSource:
     @functools.cached_property
     def sizes(self) -> list[int]:
         """Bytes of each piece."""
-        return _sizes(self.pieces)
+
+        def size(piece: Piece) -> int:
+            if piece.column:
+                return rows.size_of(piece)
+            return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
+
+        return list(in_order(size, self.pieces, REQUESTS))
 
     def split_sizes(self) -> Iterable[tuple[str, str, int]]:
         """Yields (split, file, bytes) for `split_contents`. Reads the text if the splits of documents are drawn."""
@@ -106,15 +111,6 @@ def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str,
         split: {"files": len(files), "first": [file[shared:] for file in [*files][:3]], "bytes": files.total()}
         for split, files in found.items()
     }
-
-
-def _sizes(pieces: Iterable[Piece]) -> list[int]:
-    def size(piece: Piece) -> int:
-        if piece.column:
-            return rows.size_of(piece)
-        return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
-
-    return list(in_order(size, pieces, REQUESTS))
 
 
 def waiting_size(text: bytes) -> int:
@@ -142,11 +138,10 @@ def standard_library() -> TextSource:
     """
     root = sysconfig.get_path("stdlib")
     pieces = []
-    for folder, folders, files in tf.io.gfile.walk(root):
+    for folder, _, files in tf.io.gfile.walk(root):
         inside = folder[len(root) :].strip("/\\").replace("\\", "/")
-        folders.sort()
         if _NOT_LIBRARY.isdisjoint(inside.split("/")):
-            names = sorted(f"{inside}/{file}".lstrip("/") for file in files if file.endswith(".py"))
+            names = (f"{inside}/{file}".lstrip("/") for file in files if file.endswith(".py"))
             pieces += [Piece(drawn_split(name), tf.io.gfile.join(root, name)) for name in names]
     if not pieces:
         raise InputError(
@@ -194,14 +189,14 @@ def text_files(
     remarks: list[str] = []
     if work_dir is not None:
         files, remarks = plain_files(files, work_dir, encoding, binary)
-        if not as_is and (forms := row_texts.forms_of(files)):
+        if not as_is and (forms := rows.forms_of(files)):
             found = [
-                row_texts.extracted(file, form, text_column, os.path.join(work_dir, "rows", str(i)))
+                rows.extracted(file, form, text_column, os.path.join(work_dir, "rows", str(i)))
                 for i, (file, form) in enumerate(zip(files, forms, strict=True))
             ]
             read = _rows([file for file, _ in found], root, splits, None)
             return dataclasses.replace(read, remarks=(*remarks, *(said for _, said in found)))
-        remarks += [] if as_is else row_texts.unread_json(files)
+        remarks += [] if as_is else rows.unread_json(files)
     if text_column:
         raise InputError(f"--text_column is for tables, and {source} is text: omit it")
     if not files:
@@ -225,11 +220,7 @@ def _as_text(files: Sequence[File], paths: Sequence[str], root: str, documents: 
         shared = _common_folders(names)
         drawn = _whole(files, [drawn_split(name[shared:]) for name in names])
         return TextSource(drawn, documents, split_rule="files")
-    shares = (
-        dataclasses.replace(piece, name=file.shown)
-        for file in files
-        for piece in cut_by_bytes([file.path], at_lines=True)
-    )
+    shares = (piece for file in files for piece in cut_by_bytes(file.path, True, file.shown))
     return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "", "shares")
 
 
@@ -248,7 +239,6 @@ def _rows(files: Sequence[File], root: str, splits: str | None, column: str | No
 
 
 def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, ...]:
-    """A Piece for each file."""
     return tuple(Piece(split, file.path, name=file.shown) for file, split in zip(files, splits, strict=True))
 
 
@@ -288,27 +278,19 @@ def _files_below(root: str) -> Iterator[str]:
                 yield path
 
 
-def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
-    """Cuts the files, as one text, into splits: the last 5% of bytes are test, the 5% before them valid.
+def cut_by_bytes(path: str, at_lines: bool, name: str = "") -> list[Piece]:
+    """Cuts a file, which has this name in messages, into splits: the last 5% of bytes are test, the 5% before valid.
 
     With `at_lines` splits begin at the start of a line, or of a character in very long lines.
     """
-    lengths = _sizes([Piece(None, path) for path in paths])
-    total, pieces, position = sum(lengths), [], 0
-    held_out = round(total * 0.05)
-    cuts = [0, total - 2 * held_out, total - held_out, total]
-    for path, size in zip(paths, lengths, strict=True):
-        inside = [min(max(cut - position, 0), size) for cut in cuts]
-        if at_lines:
-            inside = [
-                _line_start(path, cut, stop) if 0 < cut < size else cut
-                for cut, stop in itertools.pairwise([*inside, size])
-            ]
-        for split, start, stop in zip(SPLITS, inside, inside[1:], strict=False):
-            if start < stop:
-                pieces.append(Piece(split, path, start, stop))
-        position += size
-    return pieces
+    size = tf.io.gfile.stat(path).length
+    held_out = round(size * 0.05)
+    cuts = [0, size - 2 * held_out, size - held_out, size]
+    if at_lines:
+        pairs = itertools.pairwise([*cuts, size])
+        cuts = [_line_start(path, cut, stop) if 0 < cut < size else cut for cut, stop in pairs]
+    parts = zip(SPLITS, cuts, cuts[1:], strict=False)
+    return [Piece(split, path, start, stop, name) for split, start, stop in parts if start < stop]
 
 
 def _line_start(path: str, position: int, stop: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from txl_tf.errors import InputError
 
@@ -61,18 +61,13 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
 def told_words(path: str) -> set[str]:
     """The words that name a split in the innermost part of a path that has one."""
     for part in reversed(path.split("/")):
-        if words := set(_words(part)):
+        words = WORDS.keys() & re.findall(r"[^\W\d_]+", part.lower())
+        first = next((split for split in SPLITS if part.startswith(split)), None)
+        if first and not re.match(rf"{first}(?![^\W\d_])|validation(?![^\W\d_])", part):
+            words.add(first)  # training.txt, tests.txt: the beginning of a word is enough
+        if words:
             return words
     return set()
-
-
-def _words(name: str) -> Iterator[str]:
-    for word in re.findall(r"[^\W\d_]+", name.lower()):
-        if word in WORDS:
-            yield word
-    first = next((split for split in SPLITS if name.startswith(split)), None)
-    if first and not re.match(rf"{first}(?![^\W\d_])|validation(?![^\W\d_])", name):
-        yield first  # training.txt, tests.txt: the beginning of a word is enough
 
 
 def _listed(paths: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 Every Vocabulary is a tf.Module. So everything it needs inside the graph (tables, their asset files) is saved in a
 SavedModel together with the module that owns the vocabulary. On disk a vocabulary is a file and a `spec`, a small dict
-that is stored in another JSON file; registry.load_vocabulary loads a vocabulary from both.
+that is stored in another JSON file; `load_vocabulary` loads a vocabulary from both.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Vocabulary(tf.Module, abc.ABC):
         start_token: the id to condition on if there is no prompt: the token that ends a line in this corpus.
         special: ids of the vocabulary's special tokens. Code that requires one calls `special_token`.
         FILE: the name of the file that it writes; some write none.
-        kind: the class's name in `registry.KINDS` and in `spec`.
+        kind: the class's name in `KINDS` and in `spec`.
         origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
         options: the class's arguments besides the content of its file, as values of JSON.
         ignores_space: whether line breaks, tabs and runs of spaces in the texts of a task are read as one space.
@@ -72,6 +72,7 @@ class Vocabulary(tf.Module, abc.ABC):
     origin: str | None = None
     options: Mapping[str, Any] = MappingProxyType({})
     ignores_space: bool = True
+    _texts: np.ndarray  # the bytes of each token, [V], where they do not depend on its neighbours
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -99,9 +100,9 @@ class Vocabulary(tf.Module, abc.ABC):
     def encode(self, text: str | bytes) -> np.ndarray:
         """str or UTF-8 bytes -> int32 ids [n]."""
 
-    @abc.abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Ids [n] -> the bytes of every token by itself: decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b)."""
+        return b"".join([self._texts[token] for token in ids])
 
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
         """A function that decodes a text piece by piece: the ids of the next piece, [n], -> its bytes.
@@ -119,9 +120,10 @@ class Vocabulary(tf.Module, abc.ABC):
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Strings [B] -> int32 RaggedTensor [B, None], in TensorFlow ops."""
 
-    @abc.abstractmethod
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """As `decode`, in TensorFlow ops: ids, RaggedTensor or Tensor [B, T], and strings [B] or [] -> strings [B]."""
+        del after
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.
@@ -161,3 +163,23 @@ def stands_apart(after: tf.Tensor | str) -> tf.Tensor:
 def write_lines(directory: str, name: str, lines: Iterable[str]) -> None:
     """Writes a text file, one item per line."""
     write_atomically(tf.io.gfile.join(directory, name), "".join(line + "\n" for line in lines))
+
+
+SAID_FROM = 0.01
+"""A smaller share of unknown tokens gets no message."""
+_TOKENS = {"word": "words", "subword": "pieces"}
+
+
+def unknown_note(unit: str, share: float, where: str) -> str:
+    """A line about the share of unknown tokens, 0 to 1, in a text called `where`; "" for a small one."""
+    if share <= SAID_FROM:
+        return ""
+    tokens = _TOKENS.get(unit, "tokens")
+    return f"{100 * share:.1f} % of the {tokens} of {where} are unknown: the model reads them all alike"
+
+
+def unknown_share(vocabulary: Vocabulary, texts: Iterable[np.ndarray]) -> float:
+    """The share of unknown words or pieces among the tokens of texts, ids [n] each; 0 without tokens."""
+    ids = np.concatenate([np.zeros(0, np.int32), *texts])
+    unknown = vocabulary.special.unknown
+    return 0.0 if unknown is None or not len(ids) else float(np.mean(ids == unknown))

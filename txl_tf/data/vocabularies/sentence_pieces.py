@@ -39,6 +39,8 @@ _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 class SubwordVocabulary(Vocabulary):
     """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded.
 
+    Control pieces such as <sep> stand for no text.
+
     Attributes:
         pieces: the pieces by id, as SentencePiece writes them: str [V].
     """
@@ -78,9 +80,7 @@ class SubwordVocabulary(Vocabulary):
                 self._made_tokenizer = _tokenizer_of(self._model)
         return self._made_tokenizer
 
-    @staticmethod
-    def read(path: str) -> bytes:
-        return read_bytes(path)
+    read = staticmethod(read_bytes)
 
     def save(self, directory: str) -> None:
         """Writes the model file, which SentencePiece's own tools can read."""
@@ -169,10 +169,6 @@ class SubwordVocabulary(Vocabulary):
         kept = places.flat_values > tf.gather(tf.where(glued, tf.cast(begin, tf.int64), -1), ids.value_rowids())
         return tf.ragged.boolean_mask(ids, ids.with_flat_values(kept)), kinds
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """See Vocabulary. Control pieces such as <sep> stand for no text."""
-        return b"".join([self._texts[token] for token in ids])
-
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
         """See Vocabulary. If the model adds a space before every text, that space is not part of the text."""
         drop = self._adds_space and (not after or after[-1].isspace())
@@ -190,7 +186,7 @@ class SubwordVocabulary(Vocabulary):
         return self._tokenizer.tokenize(strings)
 
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
-        text = tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
+        text = super().decode_tensor(ids)
         if not self._adds_space:
             return text
         return tf.where(stands_apart(after), tf.strings.regex_replace(text, "^ ", ""), text)
@@ -209,7 +205,6 @@ def _tokenizer_of(model: bytes) -> Any:
 
 
 def _text(piece: str) -> bytes:
-    """The text that a piece stands for."""
     if piece in _CONTROL_PIECES:
         return b""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):

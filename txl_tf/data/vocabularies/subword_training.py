@@ -52,7 +52,10 @@ def train(counts: Mapping[str, int], vocab_size: int) -> Trained:
     texts: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
         if word and word != "\n" and "\t" not in word:  # a line with a second tab is not a pair of a text and its count
-            for part in _parts(f" {word}"):
+            # The trainer drops lines of more than 4,192 bytes. Where words are not separated by spaces, as in Chinese
+            # and Japanese, a paragraph is one "word". Long ones are cut after punctuation, or else anywhere.
+            text = f" {word}"
+            for part in [text] if len(text) <= _LONGEST_TEXT else re.findall(_PART, text, re.DOTALL):
                 texts[part] += count
     wanted = sorted(texts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_TRAINING_WORDS]
     lines = [f"{text}\t{count}" for text, count in wanted]
@@ -82,17 +85,7 @@ def train(counts: Mapping[str, int], vocab_size: int) -> Trained:
     return Trained(model.getvalue(), used / whole)
 
 
-def _parts(text: str) -> list[str]:
-    """A text in parts that the trainer takes: it drops lines of more than 4,192 bytes.
-
-    Where words are not separated by spaces, as in Chinese and Japanese, a paragraph is one "word". Long ones are cut
-    after punctuation, or after _LONGEST_TEXT characters without any.
-    """
-    return [text] if len(text) <= _LONGEST_TEXT else re.findall(_PART, text, re.DOTALL)
-
-
 def _in_words(message: str, vocab_size: int) -> str:
-    """A message of SentencePiece's trainer as one line."""
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"--vocab_size={vocab_size} is too small: {least[1]} special pieces, bytes and characters come first"
     if most := re.search(r"Vocabulary size too high .* value <= (\d+)", message):

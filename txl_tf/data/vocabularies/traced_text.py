@@ -52,9 +52,8 @@ class TracedText(typing.NamedTuple):
 
     def after(self, values: tf.Tensor) -> tf.Tensor:
         """Bool [c]: the value of the character after; false for a line's last."""
-        return tf.reverse(
-            TracedText(*(tf.reverse(part, [0]) for part in self)).before(tf.reverse(values, [0]), False), [0]
-        )
+        same = tf.equal(self.line[1:], self.line[:-1])
+        return tf.concat([tf.where(same, values[1:], False), tf.zeros_like(values[:1])], axis=0)
 
     def lines(self, count: tf.Tensor | None = None) -> tf.Tensor:
         """The lines, strings [L]; `count` is L, None: as many as have characters or are before such a line."""

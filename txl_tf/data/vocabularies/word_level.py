@@ -58,9 +58,7 @@ class WordVocabulary(Vocabulary):
         self._tables: tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable] | None = None
         self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
 
-    @staticmethod
-    def read(path: str) -> list[str]:
-        return read_lines(path)
+    read = staticmethod(read_lines)
 
     def save(self, directory: str) -> None:
         """Writes one word per line."""

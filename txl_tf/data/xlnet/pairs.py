@@ -15,16 +15,17 @@ Shapes: B global batch, T = tgt_len, R = reuse_len, W = T - R - 3 tokens of A an
 from __future__ import annotations
 
 import dataclasses
+import string
 import typing
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.counted import counted
-from txl_tf.data.lanes import by_replica, host_lanes
+from txl_tf.data.lanes import Shards, by_replica, host_lanes
 from txl_tf.data.manifest import Corpus
-from txl_tf.data.shards import Shards
-from txl_tf.data.xlnet.marks import sentence_ends, word_starts
+from txl_tf.data.vocabularies import SubwordVocabulary, Vocabulary
+from txl_tf.data.vocabularies.sentence_pieces import SPACE
 from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
@@ -33,6 +34,8 @@ from txl_tf.settings.run import Config
 
 _BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from a stretch of this length
 _READERS = 16  # blocks that are read in parallel
+_PUNCTUATION = set(string.punctuation) - {"'"}
+_FULL_STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
 
 
 class PermutationBatch(typing.NamedTuple):
@@ -106,6 +109,36 @@ def _first(found: tf.Tensor) -> tf.Tensor:
     """The index of each row's first true element, int32 [n]; the row's length if there is none."""
     length = found.shape[1]
     return tf.reduce_min(tf.where(found, tf.range(length), length), axis=1)
+
+
+def word_starts(vocabulary: Vocabulary) -> np.ndarray:
+    """Which tokens a predicted span may begin with: bool [V].
+
+    For subword pieces the published rule applies: pieces that begin with a space or "<", and punctuation marks except
+    the apostrophe. In other vocabularies all tokens may begin a span.
+    """
+    if not isinstance(vocabulary, SubwordVocabulary):
+        return np.ones(vocabulary.vocab_size, bool)
+    return np.array([name[:1] in (SPACE, "<") or name in _PUNCTUATION for name in vocabulary.pieces])
+
+
+def sentence_ends(vocabulary: Vocabulary) -> np.ndarray:
+    """Which tokens end a sentence: bool [V].
+
+    These are tokens that end a line, because XLNet's text files have one sentence per line, and tokens that end a
+    document or a paragraph. If no token stands for the end of a line, as in XLNet's own vocabulary, full stops,
+    question marks and exclamation marks end sentences.
+    """
+    tokens = range(vocabulary.vocab_size)
+    texts = [vocabulary.decode_bytes([token]) for token in tokens]
+    ends = np.array([text.endswith(b"\n") for text in texts])
+    if not ends.any():
+        ends = np.array([text.decode("utf-8", "replace").endswith(_FULL_STOPS) for text in texts])
+    if vocabulary.special.end_of_document is not None:
+        ends[vocabulary.special.end_of_document] = True
+    if isinstance(vocabulary, SubwordVocabulary):
+        ends |= vocabulary.pieces == "<eop>"
+    return ends
 
 
 class SplitPairs:

@@ -24,7 +24,9 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
     rows, length = tf.shape(starts)[0], starts.shape[1]
     place = tf.range(length)
     span_seeds, single_seeds = split_seed(seeds, 2)
-    size_limits = _size_limits(rule.max_span)
+    # Thresholds for 32 random bits, above which a span has more than 1, 2, .. tokens.
+    odds = np.cumsum(1 / np.arange(1, rule.max_span + 1))
+    size_limits = (odds[:-1] / odds[-1] * 2**32).astype(np.uint32)
     # As a float a fraction such as 10 / 3 is a little less, and three times that would be rounded down to 9.
     contexts = np.floor(np.arange(rule.max_span + 1) * rule.mask_alpha + 1e-6).astype(np.int32)
     # The next start at or after p is the first place where the count of starts passes the count before p.
@@ -51,8 +53,9 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
         maximum_iterations=goal,
     )
     order = tf.cast(random_bits([rows, length], single_seeds), tf.int64)
-    order = _ranks(tf.where(chosen, np.iinfo(np.int64).max, order))
-    return chosen | (order < left[:, None])
+    order = tf.argsort(tf.where(chosen, np.iinfo(np.int64).max, order), axis=1, stable=True)
+    ranks = tf.argsort(order, axis=1, stable=True)
+    return chosen | (ranks < left[:, None])
 
 
 def permutation_ranks(length: int, perm_size: int, seeds: tf.Tensor) -> tf.Tensor:
@@ -64,14 +67,3 @@ def permutation_ranks(length: int, perm_size: int, seeds: tf.Tensor) -> tf.Tenso
     permutation = tf.argsort(bits, axis=1, stable=True)
     place = tf.range(length)
     return tf.gather(permutation, place % perm_size, axis=1) + place // perm_size * perm_size
-
-
-def _size_limits(max_span: int) -> np.ndarray:
-    """Thresholds for 32 random bits, above which a span has more than 1, 2, .. tokens: uint32 [max_span - 1]."""
-    odds = np.cumsum(1 / np.arange(1, max_span + 1))
-    return (odds[:-1] / odds[-1] * 2**32).astype(np.uint32)
-
-
-def _ranks(keys: tf.Tensor) -> tf.Tensor:
-    """Each key's rank in its row, int32 of the shape of `keys`, [n, L]; equal keys keep their order."""
-    return tf.argsort(tf.argsort(keys, axis=1, stable=True), axis=1, stable=True)

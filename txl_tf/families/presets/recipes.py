@@ -13,12 +13,21 @@ def _recipe(
     `sizes` are tgt_len, batch_size, train_steps, warmup_steps and learning_rate; `train` are further settings.
     """
     tgt_len, batch_size, train_steps, warmup_steps, learning_rate = sizes
-    schedule = {"lr_schedule": "linear", "min_lr_ratio": 0.0, "learning_rate": learning_rate}
-    schedule |= {"train_steps": train_steps, "warmup_steps": warmup_steps}
-    updates = {"adam_epsilon": 1e-6, "weight_decay": 0.0, "bias_correction": True, "layer_decay": 1.0, "clip": 1.0}
+    shared = {
+        "train_steps": train_steps,
+        "warmup_steps": warmup_steps,
+        "learning_rate": learning_rate,
+        "lr_schedule": "linear",
+        "min_lr_ratio": 0.0,
+        "adam_epsilon": 1e-6,
+        "weight_decay": 0.0,
+        "bias_correction": True,
+        "layer_decay": 1.0,
+        "clip": 1.0,
+    }
     data = {"tgt_len": tgt_len, "batch_size": batch_size}
     model = {"dropout": 0.1, "dropatt": 0.1}
-    return Recipe(task, source, published, {"model": model, "data": data, "train": schedule | updates | train})
+    return Recipe(task, source, published, {"model": model, "data": data, "train": shared | train})
 
 
 def _code(task: str, what: str, published: str, sizes: tuple[int, int, int, int, float], **train: float) -> Recipe:

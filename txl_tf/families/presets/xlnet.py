@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txl_tf.families.base import Preset
-from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
 from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 from txl_tf.settings.run import TrainConfig
 
@@ -25,20 +25,25 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
     README's commands: R and perm_size 256, P 85, bi_data. From the official code: no bias correction with weight decay;
     clip 1.0 and min_lr_ratio 0.001, the defaults of its train.py. From the paper's text: spans of up to 5 tokens.
     """
-    train = {key: value for key, value in recipe.items() if key != "batch_size"}
-    train |= {"train_steps": 500_000, "min_lr_ratio": 0.001, "bias_correction": False, "weight_decay": 0.01}
-    return _settings(
-        sizes | {"dropout": 0.1, "dropatt": 0.1, "mem_len": 384, "reuse_len": 256},
-        PairsConfig(batch_size=recipe["batch_size"], tgt_len=512, bi_data=True),
-        train | {"steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000},
-        PermutationLMConfig(num_predict=85, perm_size=256, mask_alpha=6.0, max_span=5),
+    rest = dict(recipe)
+    return XLNetRunConfig(
+        XLNetConfig(**sizes, dropout=0.1, dropatt=0.1, mem_len=384, reuse_len=256),
+        PairsConfig(batch_size=rest.pop("batch_size"), tgt_len=512, bi_data=True),
+        TrainConfig(
+            train_steps=500_000,
+            lr_schedule="linear",
+            min_lr_ratio=0.001,
+            adam_epsilon=1e-6,
+            bias_correction=False,
+            weight_decay=0.01,
+            clip=1.0,
+            steps_per_loop=1_000,
+            log_steps=1_000,
+            save_steps=10_000,
+            **rest,
+        ),
+        objective=PermutationLMConfig(num_predict=85, perm_size=256, mask_alpha=6.0, max_span=5),
     )
-
-
-def _settings(model: dict, data: PairsConfig, train: dict, objective: PermutationLMConfig) -> XLNetRunConfig:
-    """A preset's settings, with those that all presets share."""
-    shared = {"lr_schedule": "linear", "adam_epsilon": 1e-6, "clip": 1.0}
-    return XLNetRunConfig(XLNetConfig(**model), data, TrainConfig(**shared | train), objective=objective)
 
 
 PRESETS: dict[str, Preset] = {
@@ -47,14 +52,36 @@ PRESETS: dict[str, Preset] = {
         "ours: a small model that trains in minutes on a CPU; its vocabulary is one of --vocab=sentencepiece",
         1_117_264,
         "none",
-        _settings(
-            {"vocab_size": 2_000, "n_layer": 4, "d_model": 128, "n_head": 2, "d_head": 64, "d_inner": 512}
-            | {"dropout": 0.0, "dropatt": 0.0, "mem_len": 64, "reuse_len": 64},
+        XLNetRunConfig(
+            XLNetConfig(
+                vocab_size=2_000,
+                n_layer=4,
+                d_model=128,
+                n_head=2,
+                d_head=64,
+                d_inner=512,
+                dropout=0.0,
+                dropatt=0.0,
+                mem_len=64,
+                reuse_len=64,
+            ),
             PairsConfig(batch_size=16, tgt_len=128, bi_data=True),
-            {"train_steps": 1_000, "learning_rate": 2e-3, "min_lr_ratio": 0.02, "warmup_steps": 100}
-            | {"steps_per_loop": 50, "log_steps": 50, "save_steps": 500, "eval_steps": 0},
+            TrainConfig(
+                train_steps=1_000,
+                learning_rate=2e-3,
+                lr_schedule="linear",
+                min_lr_ratio=0.02,
+                warmup_steps=100,
+                adam_epsilon=1e-6,
+                clip=1.0,
+                steps_per_loop=50,
+                log_steps=50,
+                save_steps=500,
+                eval_steps=0,
+            ),
+            XLNetEvalConfig(batch_size=16),
             PermutationLMConfig(num_predict=21, perm_size=64),
-        ).replace(eval={"batch_size": 16}),
+        ),
     ),
     "xlnet_base": Preset(
         "text",
