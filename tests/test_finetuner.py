@@ -18,7 +18,7 @@ from txl_tf.data.examples.batches import TrainingExamples
 from txl_tf.data.tables.frames import table_of
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.tasks.predictor import TaskReader, task_result
+from txl_tf.inference.tasks.evaluator import TaskReader, task_result
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import variables_by_path
 from txl_tf.runs.model_card import describe_model

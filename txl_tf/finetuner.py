@@ -27,7 +27,7 @@ from txl_tf.data.tables.dataset_folders import split_of
 from txl_tf.data.tables.frames import table_of
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.predictor import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
+from txl_tf.inference.tasks.evaluator import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
 from txl_tf.metrics.error_files import error_files
 from txl_tf.published.directly import usable
 from txl_tf.runs import model_dir as model_dirs

@@ -16,7 +16,7 @@ from txl_tf import families
 from txl_tf.data.examples.example_set import ExamplePlan
 from txl_tf.data.tables.columns import Columns
 from txl_tf.devices.distribute import make_strategy
-from txl_tf.inference.tasks.predictor import TaskReader
+from txl_tf.inference.tasks.evaluator import TaskReader
 from txl_tf.published.exporting import export_checkpoint
 from txl_tf.runs.model_dir import load_trained
 

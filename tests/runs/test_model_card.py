@@ -157,6 +157,12 @@ def test_its_code_runs_and_its_flags_are_there(task, cards, capsys):
             assert f'"{flag}"' in source or flag == "temperature", (script, flag)
 
 
+def test_an_installed_package_names_its_own_commands(model_dirs, monkeypatch):
+    monkeypatch.setattr(model_card, "_INSTALLED", True)
+    card = model_card.describe_model(str(model_dirs / "causal_lm")).text
+    assert "\ntxl generate --model_dir=" in card and "\ntxl evaluate --model_dir=" in card and "scripts/" not in card
+
+
 def test_only_its_own_unchanged_files_are_replaced(model_dirs, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(model_dirs / "causal_lm", folder)

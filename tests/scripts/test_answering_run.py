@@ -12,7 +12,7 @@ from txl_tf import families
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.tasks.predictor import TaskReader
+from txl_tf.inference.tasks.evaluator import TaskReader
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.loop import train
 

@@ -1,20 +1,27 @@
 """Reads pickles as data: nothing in them is imported or called.
 
-A pickle is a program. Here an operation of it that would look up a name yields the name (`Global`), and one that would
-call a function yields a record of it (`PickledCall`). The result is a tree, which the reader of a file format
-interprets. Only names that the format needs are allowed.
+A pickle is a program. `pickletools.genops` only splits it into operations. Here an operation that would look up a name
+yields the name (`Global`), and one that would call a function yields a record of it (`PickledCall`). The result is a
+tree, which the reader of a file format interprets. Only names that the format needs are allowed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import pickle
+import pickletools
 import re
-from collections.abc import Callable
-from typing import IO, Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import IO, Any
 
 from txl_tf.errors import InputError
 
+_STRINGS = ("STRING", "BINSTRING", "SHORT_BINSTRING")
+_VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _KEYS = (str, bytes, int, float, bool, type(None))  # of dicts; hashing nested tuples recurses without a limit
 
 
@@ -40,15 +47,6 @@ class PickledCall:
     state: Any = None
     items: list = dataclasses.field(default_factory=list)
 
-    def append(self, item: Any) -> None:
-        """Called by the pickle, as the other two."""
-        self.items.append(item)
-
-    add = append
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.items.append((key, value))
-
 
 def read_pickle(
     file: IO[bytes], allowed: re.Pattern[str], where: str, outside: Callable[[Any], Any] | None = None
@@ -63,12 +61,11 @@ def read_pickle(
     is not complete.
     """
     try:
-        return _Reader(file, allowed, where, outside).load()
+        return _Machine(allowed, where, outside).run(file)
     except InputError:
         raise
     except Exception as error:  # damaged files can cause any error
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise InputError(f"{where} is not a whole pickle ({reason}): fetch it again") from error
+        raise InputError(f"{where} is not a whole pickle ({type(error).__name__}: {error}): fetch it again") from error
 
 
 def as_dict(node: object) -> dict[Any, Any] | None:
@@ -84,75 +81,142 @@ def as_dict(node: object) -> dict[Any, Any] | None:
     return dict(map(tuple, pairs))
 
 
-class _Reader(pickle._Unpickler):
-    """Python's reader of pickles, with other operations in place of those that would look up, call or change things."""
+class _Machine:
+    """The pickle machine: stack, marks and memo."""
 
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
-
-    stack: list[Any]
-
-    def __init__(self, file: IO[bytes], allowed: re.Pattern[str], where: str, outside: Callable[[Any], Any] | None):
-        super().__init__(file)
+    def __init__(self, allowed: re.Pattern[str], where: str, outside: Callable[[Any], Any] | None):
         self.allowed, self.where, self.outside = allowed, where, outside
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[Any, Any] = {}
 
-    def refuse(self, why: str = "it uses an operation that no such file needs") -> Any:
-        raise InputError(f"{self.where} is refused: {why}")
+    def run(self, file: IO[bytes]) -> Any:
+        argument: Any
+        for operation, argument, _ in pickletools.genops(file):
+            name = operation.name
+            if name in _VALUES:
+                self.stack.append(argument)
+            elif name in _STRINGS:
+                self.stack.append(_python_2_string(argument))
+            elif name in _CONSTANTS:
+                self.stack.append(_CONSTANTS[name])
+            elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+                self.memo[argument] = self.stack[-1]
+            elif name == "MEMOIZE":
+                self.memo[len(self.memo)] = self.stack[-1]
+            elif name in ("GET", "BINGET", "LONG_BINGET"):
+                self.stack.append(self.memo[argument])
+            elif name == "STOP":
+                return self.stack.pop()
+            elif name not in ("PROTO", "FRAME"):
+                self.build(name, argument)
+        raise ValueError("no end")
 
-    def find_class(self, module: str, name: str) -> Any:
+    def build(self, name: str, argument: Any) -> None:
+        """Executes an operation that combines values."""
+        stack = self.stack
+        match name:
+            case "MARK":
+                self.below.append(stack)
+                self.stack = []
+            case "POP":
+                stack.pop() if stack else self.marked()
+            case "POP_MARK":
+                self.marked()
+            case "DUP":
+                stack.append(stack[-1])
+            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT" | "EMPTY_SET":
+                stack.append({"TUPLE": (), "LIST": [], "DICT": {}, "SET": set()}[name.removeprefix("EMPTY_")])
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                count = int(name[-1])
+                stack[-count:] = [tuple(stack[-count:])]
+            case "TUPLE" | "LIST" | "FROZENSET":
+                items = self.marked()
+                make: Callable[[list[Any]], Any] = {"TUPLE": tuple, "LIST": list}.get(name, _checked_set)
+                self.stack.append(make(items))
+            case "DICT":
+                items = self.marked()
+                self.stack.append({})
+                self.set_items(items)
+            case "APPEND":
+                self.add_items([stack.pop()])
+            case "APPENDS" | "ADDITEMS":
+                self.add_items(self.marked())
+            case "SETITEM":
+                self.set_items([stack.pop(-2), stack.pop()])
+            case "SETITEMS":
+                self.set_items(self.marked())
+            case "GLOBAL":
+                stack.append(self.named(*argument.split(" ", 1)))
+            case "STACK_GLOBAL":
+                attribute, module = stack.pop(), stack.pop()
+                stack.append(self.named(module, attribute))
+            case "PERSID" | "BINPERSID":
+                if not self.outside:
+                    raise InputError(f"{self.where} is refused: it needs an object that is not in it")
+                stack.append(self.outside(argument if name == "PERSID" else stack.pop()))
+            case "REDUCE" | "NEWOBJ":
+                args, function = stack.pop(), stack.pop()
+                self.call(function, args)
+            case "NEWOBJ_EX":
+                keywords, args, function = stack.pop(), stack.pop(), stack.pop()
+                self.call(function, (*args, keywords))
+            case "INST":
+                args = tuple(self.marked())
+                self.call(self.named(*argument.split(" ", 1)), args)
+            case "OBJ":
+                function, *args = self.marked()
+                self.call(function, tuple(args))
+            case "BUILD":
+                state = stack.pop()
+                if not isinstance(stack[-1], PickledCall):
+                    raise InputError(f"{self.where} is refused: it would change something that is not its own")
+                stack[-1].state = state
+            case _:
+                raise InputError(f"{self.where} is refused: it uses the pickle operation {name}")
+
+    def marked(self) -> list[Any]:
+        """Removes and returns the values since the last mark."""
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def named(self, module: str, name: str) -> Global:
         path = f"{module}.{name}"
         if not self.allowed.fullmatch(path):
-            self.refuse(f"it asks for {path!r}, which no such file needs; nothing was run")
+            raise InputError(
+                f"{self.where} is refused: it asks for {path!r}, which no such file needs; nothing was run"
+            )
         return Global(path)
 
-    def persistent_load(self, id: Any) -> Any:
-        return self.outside(id) if self.outside else self.refuse("it needs an object that is not in it")
+    def call(self, function: object, args: object) -> None:
+        if not isinstance(function, Global) or not isinstance(args, tuple):
+            raise InputError(f"{self.where} is refused: it would call something that it made itself")
+        self.stack.append(PickledCall(function.path, args))
 
-    def _decode_string(self, value: bytes) -> str | bytes:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return value
+    def add_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, set):
+            target |= _checked_set(items)
+        else:
+            (target.items if isinstance(target, PickledCall) else target).extend(items)
 
-    def _instantiate(self, function: Any, args: Any) -> None:
-        if not isinstance(function, Global) or not isinstance(args, (tuple, list)):
-            self.refuse("it would call something that it made itself")
-        self.stack.append(PickledCall(function.path, tuple(args)))
-
-    def call(self) -> None:
-        args, function = self.stack.pop(), self.stack.pop()
-        self._instantiate(function, args)
-
-    def call_with_keywords(self) -> None:
-        keywords, args = self.stack.pop(), self.stack.pop()
-        self._instantiate(self.stack.pop(), (*args, keywords))
-
-    def build(self) -> None:
-        state = self.stack.pop()
-        if not isinstance(self.stack[-1], PickledCall):
-            self.refuse("it would change something that is not its own")
-        self.stack[-1].state = state
+    def set_items(self, items: list[Any]) -> None:
+        pairs, target = list(zip(items[::2], items[1::2], strict=True)), self.stack[-1]
+        _checked_set(key for key, _ in pairs)
+        target.items.extend(pairs) if isinstance(target, PickledCall) else target.update(pairs)
 
 
-def _with_plain_keys(operation: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
-    """An operation on a dict or set, whose keys are these of the values on the stack."""
-
-    def checked(reader: _Reader) -> None:
-        if not all(isinstance(key, _KEYS) for key in reader.stack[keys]):
-            raise ValueError("a key that is neither text nor number")
-        operation(reader)
-
-    return checked
+def _checked_set(items: Iterable[Any]) -> set[Any]:
+    items = list(items)
+    if not all(isinstance(item, _KEYS) for item in items):
+        raise ValueError("a key that is neither text nor number")
+    return set(items)
 
 
-_Reader.dispatch |= {code[0]: _Reader.call for code in (pickle.REDUCE, pickle.NEWOBJ)}
-_Reader.dispatch |= {pickle.NEWOBJ_EX[0]: _Reader.call_with_keywords, pickle.BUILD[0]: _Reader.build}
-for _code in (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
-    _Reader.dispatch[_code[0]] = _Reader.refuse
-for _code, _keys in {
-    pickle.SETITEM: slice(-2, -1),
-    pickle.SETITEMS: slice(0, None, 2),
-    pickle.DICT: slice(0, None, 2),
-    pickle.ADDITEMS: slice(None),
-    pickle.FROZENSET: slice(None),
-}.items():
-    _Reader.dispatch[_code[0]] = _with_plain_keys(_Reader.dispatch[_code[0]], _keys)
+def _python_2_string(text: str) -> str | bytes:
+    """A string that genops decoded as Latin-1: text if its bytes are UTF-8, else the bytes."""
+    data = text.encode("latin-1")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

@@ -11,6 +11,8 @@ import hashlib
 import io
 import json
 import math
+import os
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -38,6 +40,8 @@ _NO_RECIPE = {
     *("log_steps", "save_steps", "eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training that change no weight, and one that the card shows elsewhere."""
+_INSTALLED = os.path.isdir(os.path.join(os.path.dirname(os.path.dirname(__file__)), "commands"))
+"""Whether a wheel was installed, which has the files of scripts/ as commands of `txl`."""
 _EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
 
 
@@ -100,6 +104,8 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
             "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`.",
         ],
     }
+    if _INSTALLED:
+        sections = {title: (_as_installed(line) for line in lines) for title, lines in sections.items()}
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
 
@@ -271,6 +277,10 @@ def _measures(row: Mapping[str, Any], known: _Known) -> str:
     counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
     memory = [f"mem_len {row['mem_len']:,}"] if isinstance(row.get("mem_len"), int) else []
     return _cell(", ".join([*texts, *counted[:1], *memory]))
+
+
+def _as_installed(line: str) -> str:
+    return re.sub(r"python scripts/(\w+)\.py", r"txl \1", line)
 
 
 def _use(known: _Known) -> Iterator[str]:

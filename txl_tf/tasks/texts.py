@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MISSING = {"nan", "<na>", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
-"""What pandas and spreadsheet programs write for a missing value or an error, in small letters."""
+"""The signs of pandas and spreadsheet programs for a missing value or an error, in small letters."""
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""

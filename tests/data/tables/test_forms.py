@@ -108,6 +108,11 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
         ("a.ods", b"PK\x03\x04..mimetypeapplication/vnd.oasis.opendocument.spreadsheet", "OpenDocument"),
         ("a.csv", b"PK\x03\x04..a.csv", r"a\.csv is a zip archive"),
         ("a.ann", b"T1\tPER 0 4\tAnna\n", r"a\.ann is a file of brat's annotations: give the text with its spans"),
+        (
+            "a.txt",
+            b"__label__good A fine film.\n",
+            r"a\.txt is fastText's lines: give a table with the columns text and",
+        ),
         ("a.doc", b"text", r"a\.doc: give a table whose name ends in"),
     ],
 )

@@ -18,7 +18,8 @@ from txl_tf.data.examples.layout import lay_out
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.results import as_columns
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.predictor import Predictor, no_better
+from txl_tf.inference.tasks.evaluator import no_better
+from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.metrics import labelling
 from txl_tf.runs import checkpoints
 from txl_tf.runs.model_card import describe_model

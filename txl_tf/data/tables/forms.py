@@ -126,6 +126,11 @@ TABLES = (
         remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
     ),
     Form(
+        "fastText's lines",
+        looks=lambda source: re.match(r"__label__[^\s,;]+[ \t]", source.text) is not None,
+        remedy="give a table with the columns text and label, such as CSV",
+    ),
+    Form(
         conll.FORM,
         ends=conll.ENDS,
         looks=lambda source: source.end not in json_records.ENDS and conll.is_conll(source),

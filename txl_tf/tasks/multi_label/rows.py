@@ -1,17 +1,13 @@
-"""Several labels: a text, or a pair of texts, has any number of C labels.
-
-Tables have lists, cells with a separator, columns of 0 and 1, or numbers.
-"""
+"""The labels of texts that may have several: lists, cells with a separator, columns of 0 and 1, or numbers."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,27 +16,15 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import written_list
 from txl_tf.errors import InputError
-from txl_tf.metrics import labelling
-from txl_tf.metrics.task_results import ByLabel, Dev, Panel, TaskResults, texts_of
-from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.tasks import texts
-from txl_tf.tasks.base import Served, predicting
-from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
-from txl_tf.tasks.texts import INPUTS, LabelReader, Row, TextTask, read_table, refuse_bad_cell, table_examples
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
-    from txl_tf.data.vocabularies import Vocabulary
-
+from txl_tf.tasks.texts import LabelReader, Row, refuse_bad_cell
 
 OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
 """Signs that may separate labels if the given separator does not."""
 _BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
 
 
-def _of_one_column(table: Table, columns: Columns) -> LabelReader:
+def of_one_column(table: Table, columns: Columns) -> LabelReader:
     """The reader of the labels in a cell, as a JSON list, in order and without repetitions."""
     column, names = columns.label_column, columns.named_labels
     if table.names and column not in table.names and not columns.named("label_column"):
@@ -51,7 +35,7 @@ def _of_one_column(table: Table, columns: Columns) -> LabelReader:
                 f"--label_columns={','.join(bits)} if each stands for a label, or name the column of labels with "
                 "--label_column"
             )
-    bare = bool(_without_quotes(table, column))
+    bare = bool(without_quotes(table, column))
     lists = [_as_list(values.get(column), columns, bare) for _, values in table.rows] if names else []
     # With names, numbers are 0 or 1 for each name, or the numbers of the names: the whole column decides.
     in_bits = all(len(one) == len(names) and all(_bit(number) is not None for number in one) for one in lists if one)
@@ -79,7 +63,7 @@ def _of_one_column(table: Table, columns: Columns) -> LabelReader:
     return read
 
 
-def _of_columns(table: Table, columns: Columns) -> LabelReader:
+def of_columns(table: Table, columns: Columns) -> LabelReader:
     """The reader of labels in columns of 0 and 1."""
     wanted: list[str] = []
     for part in columns.label_columns.split(","):
@@ -119,7 +103,7 @@ def _bit(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and value in (0, 1) else None
 
 
-def _without_quotes(table: Table, column: str) -> list[str]:
+def without_quotes(table: Table, column: str) -> list[str]:
     """The cells of a column if all are lists in writing whose texts have no quotes, such as [a, b]; otherwise [].
 
     Lists with 0 or 1 for each label, such as [1, 0, 0], are none of these.
@@ -165,7 +149,7 @@ def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-def _other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
+def other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
     """A remark on labels that look like several labels with another separator than the given one."""
     cells = [json.loads(row.label) for row in rows]
     every, labels = {label for cell in cells for label in cell}, [cell[0] for cell in cells if len(cell) == 1]
@@ -188,7 +172,7 @@ def _other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
     return ()
 
 
-def _in_several_rows(rows: Rows[Row]) -> tuple[str, ...]:
+def in_several_rows(rows: Rows[Row]) -> tuple[str, ...]:
     """A remark if a tenth of the texts stand in several rows, each with one label of its own."""
     if any(len(json.loads(row.label)) > 1 for row in rows):
         return ()
@@ -221,118 +205,3 @@ def frequencies(labels: tuple[str, ...], matrix: np.ndarray) -> str:
     shown = [f"{name} {count / len(matrix):.1%}" for name, count in counts.most_common(6)]
     more = ", .." if len(labels) > 6 else ""
     return f"{len(labels)} labels: {', '.join(shown)}{more}; a text has {matrix.sum(axis=1).mean():.2f} of them"
-
-
-@dataclasses.dataclass(frozen=True)
-class XLNetMultiLabelConfig(XLNetHeadRunConfig):
-    """A sequence has any number of C labels."""
-
-    task: ClassVar[str] = "multi_label"
-
-    model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
-    data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
-
-
-def label_threshold(dev: Dev) -> float:
-    """The least probability of a label that is given: the best on dev, or 0.5 if there is none, as after an import."""
-    return dev.get("threshold", 0.5)
-
-
-class LabelSetResults(TaskResults):
-    """The results of multi-label classification; the threshold of its metrics is the best on dev."""
-
-    def measure(self, dev: Dev) -> dict[str, float]:
-        return labelling.multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
-
-    def collapse(self, dev: Dev) -> str | None:
-        """Reports that all texts have the same labels, at the threshold of dev or the best on these examples."""
-        probabilities, known = self.outputs["probabilities"], dev or self.label is None
-        least = label_threshold(dev) if known else labelling.best_threshold(self.label, probabilities)
-        predicted = probabilities >= least
-        if len(predicted) > 1 and (predicted == predicted[0]).all():
-            return f"all {len(predicted):,} examples are predicted to have the same labels"
-        return None
-
-    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
-        """The counts of each label, and the wrong examples with the largest losses, at the best threshold for them."""
-        label, probabilities = self.label.astype(bool), self.outputs["probabilities"]
-        predicted = probabilities >= labelling.best_threshold(label, probabilities)
-
-        def shown(i: int) -> tuple[dict[str, Any], str]:
-            sides = {"label": label[i], "prediction": predicted[i]}
-            about = {name: np.array(self.examples.labels)[these].tolist() for name, these in sides.items()}
-            return about, texts_of(self.examples, vocabulary, i)
-
-        counts = labelling.label_counts(label, predicted)
-        return [ByLabel(self.examples.labels, *counts), self.worst((label != predicted).any(axis=1), shown)]
-
-    def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
-        """labels, those above the threshold, and the probabilities of all labels by name."""
-        threshold, found = label_threshold(dev), []
-        for row in self.outputs["probabilities"].tolist():
-            probabilities = dict(zip(self.examples.labels, row, strict=True))
-            given = [name for name, probability in probabilities.items() if probability >= threshold]
-            found.append({"labels": given, "probabilities": probabilities})
-        return found
-
-
-class MultiLabel(TextTask):
-    """A sigmoid for each of C labels; label: float [b, C], 1 for the labels that a text has, else 0."""
-
-    config = XLNetMultiLabelConfig
-    criterion = "micro_f1"
-    results = LabelSetResults
-    threshold = "threshold"
-    adds: ClassVar[Mapping[str, tuple[str, Any]]] = {"labels": ("labels", [str])}
-    signature = "label"
-    without_dev = "a text gets the labels whose probability is at least 0.5"
-    guide = predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", INPUTS)
-
-    def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
-        rows = read_table(path, columns, labelled, _of_columns if columns.label_columns else _of_one_column)
-        if labelled:
-            rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-            rows.remarks += (*texts.twins(set_names(rows)), *_other_separator(rows, columns), *_in_several_rows(rows))
-            if rows.table and (bare := _without_quotes(rows.table, columns.label_column)):
-                rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
-        return rows
-
-    def examples(self, rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
-        labels = set_names(rows) if plan.labels is None else plan.labels
-        if not labels:
-            raise InputError(f"{texts.file_of(rows)} has no labels: there is nothing to learn")
-        if not plan.labelled:
-            return table_examples(rows, plan, None, labels)
-        found = label_matrix(rows, labels)
-        return table_examples(rows, plan, found, labels, (frequencies(labels, found),))
-
-    def levels(self, rows: Sequence[Row], count: int) -> list[Hashable]:
-        """The rarest label of each text."""
-        sets = [json.loads(row.label) for row in rows]
-        often = collections.Counter(label for one in sets for label in one)
-        return [min(one, key=lambda label: (often[label], label), default="") for one in sets]
-
-    def losses(self, logits: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """The mean over labels of -log p(has it, or has it not), [b], in nats; logits [b, C]."""
-        import tensorflow as tf
-
-        label = tf.cast(batch["label"], logits.dtype)
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits), axis=-1)
-
-    def predictions(self, logits: tf.Tensor, config: Any) -> dict[str, tf.Tensor]:
-        """probabilities [b, C], of each label by itself."""
-        import tensorflow as tf
-
-        return {"probabilities": tf.sigmoid(logits)}
-
-    def facts(self, served: Served) -> dict[str, Any]:
-        return super().facts(served) | {"threshold": f"{label_threshold(served.dev):.4g}"}
-
-    def signature_result(self, outputs: dict[str, Any], item: Row) -> dict[str, Any]:
-        return {"labels": [name for name, given in zip(outputs["classes"], outputs["given"], strict=True) if given]}
-
-    def served_results(self, found: dict[str, tf.Tensor], served: Served) -> dict[str, tf.Tensor]:
-        import tensorflow as tf
-
-        classes = tf.broadcast_to(tf.constant(served.labels), tf.shape(found["probabilities"]))
-        return found | {"given": found["probabilities"] >= label_threshold(served.dev), "classes": classes}
