@@ -83,7 +83,7 @@ def open_safetensors(path: str) -> TensorFile:
 def unwrapped(file: TensorFile) -> TensorFile:
     """The file with the names that the model itself gives, without a wrapper's prefix before all; a line says so.
 
-    What is not a weight is left out: the frequencies of sinusoids.
+    The frequencies of sinusoids are left out: they are not weights.
     """
     prefix, names = "", [name for name in file.shapes if not name.endswith("pos_emb.inv_freq")]
     while wrapper := next((one for one in _WRAPPERS if names and all(n.startswith(prefix + one) for n in names)), ""):

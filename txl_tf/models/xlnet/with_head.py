@@ -78,7 +78,7 @@ class XLNetWithHead(Configured):
         """The body's last hidden states, [B, L, D], or [B, 1, D] with rows="last".
 
         Texts of more than `segment_len` tokens are read in S segments of T, each with the memory of those before it,
-        into which no gradient flows; with `last` only the states of the last T tokens are returned, [B, T, D]. Padding
+        into which no gradient flows. With `last` only the states of the last T tokens are returned, [B, T, D]. Padding
         must be on the left: so the newest slots of memory are those of real tokens, and the others are masked. A text
         of at most T tokens has the same hidden states as without memory. Memory is of segment 0, so tokens of other
         segments should all be among the last T.
