@@ -7,7 +7,8 @@ value. One error lists all faults of a file.
 Scores are in percent, by SQuAD's official evaluation. Answers are compared as normalised text: lower case, without
 ASCII punctuation, the articles a, an and the, and extra white space. Exact match is whether they are equal. F1 is the
 harmonic mean of precision and recall of words, where a word counts as often as it occurs. If there are several right
-answers, the one with the best score counts. A question without an answer has the right answer "", for which F1 equals exact match.
+answers, the one with the best score counts. A question without an answer has the right answer "", for which F1 equals
+exact match.
 """
 
 from __future__ import annotations
