@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import functools
+import io
+import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import XMLGenerator, escape
+from xml.sax.xmlreader import AttributesImpl
 
 from openpyxl.utils.cell import coordinate_to_tuple, get_column_letter, range_boundaries
 from openpyxl.utils.escape import unescape
 from openpyxl.worksheet._reader import FORMULA_TAG, WorkSheetParser
 
-from txl_tf.data.tables.workbooks import BadCell
+from txl_tf.data.tables.workbooks import MOST_COLUMNS, MOST_ROWS, BadCell
 
 _NEEDS_ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
 
@@ -98,73 +100,119 @@ def with_style(styles: bytes) -> tuple[bytes, int]:
     return text.encode("latin-1"), len(re.findall(rf"<{prefix}xf\b", there))
 
 
-def with_cells(sheet: bytes, first: int, rows: Mapping[int, Sequence[Any]], style: int, own: int) -> bytes:
-    """The XML of a sheet with further cells in its rows. Merged ranges across their columns are merged no longer.
+class SheetWriter(XMLGenerator):
+    """A handler for `xml.sax` that copies the XML of a sheet, with further cells in its rows.
+
+    Merged ranges that cover columns of the new cells are merged no longer.
 
     Args:
+        file: gets the XML.
         first: the number of the new cells' first column.
         rows: {number of a row: the values of its new cells; None: the cell stays as it is}.
-        style: the number of the style of new numbers with a fraction, but for the first `own` of the columns; 0: none.
+        merged: the merged ranges of the sheet, such as "B2:C4".
+        style: (number, column): the style of new numbers with a fraction from this column on; None: no style.
     """
-    text = sheet.decode("latin-1")  # all bytes as they are; new cells have references in place of other letters
-    head, prefix, is_empty, rest = re.split(r"<((?:\w+:)?)sheetData\b[^>]*?(/?)>", text, maxsplit=1)
-    inner, rest = ("", rest) if is_empty else re.split(rf"</{prefix}sheetData\s*>", rest, maxsplit=1)
-    new = {n: {c: value for c, value in enumerate(cells, first) if value is not None} for n, cells in rows.items()}
-    last = max((column for cells in new.values() for column in cells), default=0)
 
-    def with_new(number: int, attributes: str, content: str) -> tuple[int, str]:
-        cells, column = dict[int, str](), 0
-        for cell in _elements(prefix, "c").finditer(content):
-            place = _attribute(cell[0], "r")
-            column = coordinate_to_tuple(place)[1] if place else column + 1
-            cells[column] = cell[0]
-        for column, value in new.pop(number).items():
-            usual = str(style) if style and isinstance(value, float) and column >= first + own else ""
-            place = f"{get_column_letter(column)}{number}"
-            cells[column] = _cell(prefix, place, value, _attribute(cells.get(column, ""), "s") or usual)
-        more = _elements(prefix, "c").sub("", content)
-        return number, f"<{prefix}row{attributes}>{''.join(cells[c] for c in sorted(cells))}{more}</{prefix}row>"
+    def __init__(
+        self,
+        file: io.TextIOBase,
+        first: int,
+        rows: Mapping[int, Sequence[Any]],
+        merged: Sequence[str],
+        style: tuple[int, int] | None = None,
+    ):
+        super().__init__(file, "utf-8", short_empty_elements=True)
+        cells = {number: dict(enumerate(values, first)) for number, values in sorted(rows.items())}
+        self._rows = {n: {c: value for c, value in row.items() if value is not None} for n, row in cells.items()}
+        last = max((column for row in cells.values() for column in row), default=0)
+        bounds = {ref: range_boundaries(ref) for ref in merged}
+        self._split = {ref for ref, (left, _, right, _) in bounds.items() if right >= first and left <= last}
+        self._style = style
+        self._all_split = len(self._split) == len(bounds)
+        self._row = self._column = 0
+        self._in_rows = False
+        self._left_out = 0  # how many elements are open, from the one on that is left out
 
-    found, number = list[tuple[int, str]](), 0
-    for row in _elements(prefix, "row").finditer(inner):
-        number = int(_attribute(row[0], "r") or number + 1)
-        attributes = re.sub(r"\sspans=[\"'][^\"']*[\"']", "", row[1])  # the columns that it has, for faster reading
-        found.append(with_new(number, attributes, row[2] or "") if new.get(number) else (number, row[0]))
-    found += [with_new(number, f' r="{number}"', "") for number, cells in list(new.items()) if cells]
-    inner = "".join(row for _, row in sorted(found, key=lambda one: one[0]))
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+        """Copies the start of an element, after the new rows and cells that stand before it."""
+        kind = name.rpartition(":")[2]
+        given = dict(attrs)
+        if self._in_rows and kind == "row":
+            self._row, self._column = int(given.get("r", self._row + 1)), 0
+            self._write_rows(name, self._row)
+            if self._row in self._rows:
+                given.pop("spans", None)  # the columns that it has, for faster reading
+        elif self._in_rows and kind == "c":
+            self._column = coordinate_to_tuple(given["r"])[1] if "r" in given else self._column + 1
+            self._write_cells(name, self._column)
+            if self._column in (row := self._rows.get(self._row, {})):
+                self._write_cell(name, self._row, self._column, row.pop(self._column), given.get("s"))
+                self._left_out += 1
+                return
+        if (
+            self._left_out
+            or kind == "dimension"  # it may be missing, and would be wrong
+            or (kind == "mergeCells" and self._all_split)
+            or (kind == "mergeCell" and given["ref"] in self._split)
+        ):
+            self._left_out += 1
+            return
+        if kind == "mergeCells":
+            given.pop("count", None)
+        self._in_rows |= kind == "sheetData"
+        super().startElement(name, AttributesImpl(given))
 
-    def still_merged(ranges: re.Match[str]) -> str:
-        kept = ""
-        for one in _elements(prefix, "mergeCell").finditer(ranges[2]):
-            left, _, right, _ = range_boundaries(_attribute(one[0], "ref"))
-            kept += "" if right >= first and left <= last else one[0]
-        return kept and f"<{prefix}mergeCells>{kept}</{prefix}mergeCells>"
+    def endElement(self, name: str) -> None:
+        """Copies the end of an element, after the new cells that stand last."""
+        if self._left_out:
+            self._left_out -= 1
+            return
+        prefix, _, kind = name.rpartition(":")
+        prefix += ":" if prefix else ""
+        if self._in_rows and kind == "row":
+            self._write_cells(f"{prefix}c", MOST_COLUMNS + 1)
+            self._rows.pop(self._row, None)
+        elif kind == "sheetData":
+            self._write_rows(f"{prefix}row", MOST_ROWS + 1)
+            self._in_rows = False
+        super().endElement(name)
 
-    head = _elements(prefix, "dimension").sub("", head)  # it would be wrong
-    rest = _elements(prefix, "mergeCells").sub(still_merged, rest, count=1)
-    return f"{head}<{prefix}sheetData>{inner}</{prefix}sheetData>{rest}".encode("latin-1")
+    def characters(self, content: str) -> None:
+        """Copies text. A carriage return as it stands would be read as a line feed."""
+        if not self._left_out:
+            super().ignorableWhitespace(escape(content, {"\r": "&#13;"}))
 
+    def _write_rows(self, name: str, before: int) -> None:
+        """Writes the new rows that the sheet does not have, before the row of a number."""
+        for number in list(itertools.takewhile(lambda number: number < before, self._rows)):
+            super().startElement(name, AttributesImpl({"r": str(number)}))
+            cell = name.removesuffix("row") + "c"
+            for column, value in self._rows.pop(number).items():
+                self._write_cell(cell, number, column, value)
+            super().endElement(name)
 
-@functools.cache
-def _elements(prefix: str, name: str) -> re.Pattern[str]:
-    """Finds XML elements that are not inside one another; groups are their attributes and content."""
-    return re.compile(rf"<{prefix}{name}((?:\s[^>]*?)?)(?:/>|>(.*?)</{prefix}{name}\s*>)", re.DOTALL)
+    def _write_cells(self, name: str, before: int) -> None:
+        """Writes the new cells of this row before a column."""
+        row = self._rows.get(self._row, {})
+        for column in [column for column in row if column < before]:
+            self._write_cell(name, self._row, column, row.pop(column))
 
-
-def _attribute(element: str, name: str) -> str:
-    found = re.match(rf"<[^>]*?\s{name}\s*=\s*[\"']([^\"'>]*)", element)
-    return found[1] if found else ""
-
-
-def _cell(prefix: str, place: str, value: Any, style: str) -> str:
-    """A cell as XML; a text stays a text, even "=1+1"."""
-    kind = "n"
-    if isinstance(value, bool):
-        kind, value = "b", int(value)
-    elif not isinstance(value, (int, float)) or not math.isfinite(value):
-        kind = "inlineStr"
-        text = escape(_NEEDS_ESCAPE.sub(lambda found: f"_x{ord(found[0]):04X}_", str(value)))
-        value = f'<{prefix}t xml:space="preserve">{text.encode("ascii", "xmlcharrefreplace").decode()}</{prefix}t>'
-    inner = f"{prefix}is" if kind == "inlineStr" else f"{prefix}v"
-    style = f' s="{style}"' if style else ""
-    return f'<{prefix}c r="{place}"{style} t="{kind}"><{inner}>{value}</{inner}></{prefix}c>'
+    def _write_cell(self, name: str, row: int, column: int, value: Any, style: str | None = None) -> None:
+        """Writes a cell; a text stays a text, even "=1+1"."""
+        kind, prefix = "n", name.removesuffix("c")
+        if isinstance(value, bool):
+            kind, value = "b", int(value)
+        elif not isinstance(value, (int, float)) or not math.isfinite(value):
+            kind = "inlineStr"
+            value = _NEEDS_ESCAPE.sub(lambda found: f"_x{ord(found[0]):04X}_", str(value))
+        elif self._style and isinstance(value, float) and column >= self._style[1]:
+            style = style or str(self._style[0])
+        attributes = {"r": f"{get_column_letter(column)}{row}", "t": kind} | ({"s": style} if style else {})
+        super().startElement(name, AttributesImpl(attributes))
+        inner = [("v", {})] if kind != "inlineStr" else [("is", {}), ("t", {"xml:space": "preserve"})]
+        for tag, found in inner:
+            super().startElement(prefix + tag, AttributesImpl(found))
+        super().characters(str(value))
+        for tag, _ in reversed(inner):
+            super().endElement(prefix + tag)
+        super().endElement(name)

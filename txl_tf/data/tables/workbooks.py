@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import io
 import warnings
+import xml.sax
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -81,7 +82,7 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     exactly. InputError if a text is longer than a cell can hold, or the sheet has no room.
     """
     with _opened(path, data) as book:
-        from txl_tf.data.tables.sheets import SheetReader, with_cells, with_style
+        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, with_style
 
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
@@ -95,12 +96,21 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
                     f"{path}: row {number} has a text of {len(value):,} characters, and a cell of .xlsx holds "
                     f"{MOST_CHARACTERS:,}: give a name that ends in .csv"
                 )
+    merged = [one.ref for one in found.merged_cells.mergeCell] if found.merged_cells else []
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
-        styles, style = with_style(old.read(STYLES)) if STYLES in old.namelist() else (b"", 0)
-        rewritten = {STYLES: styles, place: with_cells(old.read(place), first, added, style, own)}
+        rewritten, style = {}, None
+        if STYLES in old.namelist():
+            styles, number = with_style(old.read(STYLES))
+            rewritten, style = {STYLES: styles}, (number, first + own)
         for member in old.infolist():
-            new.writestr(member, rewritten.get(member.filename) or old.read(member))
+            if member.filename == place:
+                with old.open(member) as source, new.open(place, "w") as target:
+                    text = io.TextIOWrapper(target, "utf-8", newline="")
+                    xml.sax.parse(source, SheetWriter(text, first, added, merged, style))
+                    text.close()
+            else:
+                new.writestr(member, rewritten.get(member.filename) or old.read(member))
     return file.getvalue()
 
 
