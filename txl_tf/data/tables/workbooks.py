@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import typing
 import warnings
 import xml.sax
 import zipfile
@@ -19,10 +20,15 @@ from txl_tf.counted import counted
 from txl_tf.data.tables.table import required
 from txl_tf.errors import InputError, one_line
 
+if typing.TYPE_CHECKING:
+    from openpyxl import Workbook
+
 MOST_BYTES = 1 << 30
 """Workbooks that hold more, unpacked, are refused: they would fill the memory."""
+
 MOST_ROWS, MOST_COLUMNS, MOST_CHARACTERS = 1_048_576, 16_384, 32_767
 """The rows and columns that a sheet can have, and the characters of a cell."""
+
 STYLES = "xl/styles.xml"
 """Where a workbook keeps its styles."""
 
@@ -82,7 +88,7 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     exactly. InputError if a text is longer than a cell can hold, or the sheet has no room.
     """
     with _opened(path, data) as book:
-        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, with_style
+        from txl_tf.data.tables.sheets import SheetReader, SheetWriter, StyleWriter
 
         sheet = _sheet(path, book, name)
         found = SheetReader(sheet)
@@ -101,8 +107,9 @@ def with_columns(path: str, data: bytes, name: str, added: Mapping[int, Sequence
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
         rewritten, style = {}, None
         if STYLES in old.namelist():
-            styles, number = with_style(old.read(STYLES))
-            rewritten, style = {STYLES: styles}, (number, first + own)
+            writer = StyleWriter(styles := io.StringIO())
+            xml.sax.parse(io.BytesIO(old.read(STYLES)), writer)
+            rewritten, style = {STYLES: styles.getvalue()}, (writer.number, first + own)
         for member in old.infolist():
             if member.filename == place:
                 with old.open(member) as source, new.open(place, "w") as target:
@@ -132,7 +139,7 @@ def require_room(path: str, rows: int, columns: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str, data: bytes) -> Iterator[Any]:
+def _opened(path: str, data: bytes) -> Iterator[Workbook]:
     """A workbook for reading. Its errors become InputErrors, also in the block."""
     openpyxl = required("openpyxl", path)
     try:
@@ -151,7 +158,8 @@ def _opened(path: str, data: bytes) -> Iterator[Any]:
         ) from error
 
 
-def _sheet(path: str, book: Any, name: str) -> Any:
+def _sheet(path: str, book: Workbook, name: str) -> Any:
+    """The sheet of a name, or the first that is not hidden."""
     for sheet in book.worksheets:
         if sheet.title.casefold() == name.casefold() if name else sheet.sheet_state == "visible":
             return sheet
