@@ -45,15 +45,15 @@ def _unpacked(path: str) -> tempfile.TemporaryDirectory:
     """The required files of a zip, in a temporary folder that is deleted together with this object."""
     with open_binary(path) as file, named_damage(path):
         archive = zipfile.ZipFile(file)
-        members = {name: name.rpartition("/")[2] for name in archive.namelist() if not is_of_a_mac(name)}
-        members = {name: last for name, last in members.items() if _PUBLISHED.fullmatch(last)}
-        names = members.values()
+        members = [(name, name.rpartition("/")[2]) for name in archive.namelist() if not is_of_a_mac(name)]
+        members = [(name, last) for name, last in members if _PUBLISHED.fullmatch(last)]
+        names = [last for _, last in members]
         if len(set(names)) != len(names):
             raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
         if CONFIG not in names or not any(name.endswith(".index") for name in names):
             raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
         folder = tempfile.TemporaryDirectory(prefix="xlnet")
-        for member, name in members.items():
+        for member, name in members:
             with archive.open(member) as packed, open(f"{folder.name}/{name}", "wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, 1 << 20)
         return folder
