@@ -83,17 +83,6 @@ def ints(text):
     return tuple(map(int, filter(None, text.split(","))))
 
 
-def steps_of(benchmark):
-    """The task of a benchmark, and the steps of its rounds."""
-    if benchmark != "inference.py":
-        return "train", training.STEPS_PER_ROUND
-    from beside import inference_model
-
-    from txl_tf.ops import scores
-
-    return "evaluate", inference_model.SEGMENTS // scores.segments_at_once(inference_model.T)
-
-
 def square(product):
     """The product of two square matrices with a Product's dtypes."""
     x, y = (Operand(operand.dtype, (SIDE, SIDE), (0, 1)) for operand in (product.x, product.y))
@@ -148,7 +137,7 @@ def main():
     parser.add_argument("--size", default="base", help="as for the benchmark")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    task, steps = steps_of(args.benchmark)
+    task, steps = training.steps_of(args.benchmark)
     command = [sys.executable, HERE / args.benchmark, f"--work={args.work}", f"--task={task}", f"--size={args.size}"]
     taken = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:

@@ -33,6 +33,16 @@ PEAKS = {"matmul": "float32", "matmul_bfloat16": "bfloat16"}
 """Names and dtypes of the matmul peaks that are measured in the same rounds."""
 
 
+def steps_of(benchmark):
+    """The task of a benchmark, and the steps of its rounds."""
+    if benchmark != "inference.py":
+        return "train", STEPS_PER_ROUND
+    from beside import inference_model
+    from txl_tf.ops import scores
+
+    return "evaluate", inference_model.SEGMENTS // scores.segments_at_once(inference_model.T)
+
+
 def in_rounds(make):
     """The task of an implementation, as `side_by_side` takes it: a round of steps."""
 
