@@ -3,8 +3,8 @@
     python evidence/compilers/operations.py train_xlnet.py --work=ours_bfloat16
     python evidence/compilers/operations.py inference.py --size=narrow
 
-TensorFlow's profiler tells when each operation begins and ends. An operation that uses all cores counts once, so the
-sum comes near to the time of a step; what is missing is the time between operations. The profiler itself costs some
+TensorFlow's profiler tells when each operation begins and ends. The times are those of threads: operations that do not
+use all cores run beside one another, so the sum is often more than the time of a step. The profiler itself costs some
 percent. The JSON line has the milliseconds of a step, of each kind, and of the longest operations with the shapes of
 their results.
 """
