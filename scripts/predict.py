@@ -125,7 +125,7 @@ def main(_):
     from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.progress import reported
     from txl_tf.storage.files import require_new, write_result
-    from txl_tf.tasks.answering.questions import require_no_answers, write_answers
+    from txl_tf.tasks.answering.answers import require_no_answers, write_answers
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")

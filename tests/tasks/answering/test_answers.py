@@ -9,15 +9,8 @@ from xlnet_tokens import generated_lines, small_model
 
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.tasks.answering import QuestionsConfig
-from txl_tf.tasks.answering.questions import (
-    Answered,
-    Candidate,
-    QuestionExamples,
-    decode,
-    examples,
-    read_windows,
-    write_answers,
-)
+from txl_tf.tasks.answering.answers import Answered, Candidate, decode, write_answers
+from txl_tf.tasks.answering.questions import QuestionExamples, examples, read_windows
 from txl_tf.tasks.answering.squad import Answer, Paragraph, SquadQuestion
 
 T = 24

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from txl_tf.tasks.tagging.examples import likeliest_legal
+from txl_tf.tasks.tagging.decoding import likeliest_legal
 from txl_tf.tasks.tagging.schemes import IO, OLDER, PLAIN, allowed, scheme_of
 
 IOB2 = ("B-A", "B-B", "I-A", "I-B", "O")

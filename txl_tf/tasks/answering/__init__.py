@@ -1,7 +1,7 @@
 """Answering: a text holds the answer to a question, or does not. Texts of any length are read in windows.
 
-squad.py reads files and compares answers, and questions.py makes examples and finds the best answers. graph.py does the
-work of questions.py in a SavedModel.
+squad.py reads files and compares answers, questions.py makes examples, and answers.py finds the best answers. graph.py
+does the work of the last two in a SavedModel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer in them.
 
-The rules are those of questions.py, which uses NumPy.
+The rules are those of questions.py and answers.py, which use NumPy.
 Shapes: B questions, W windows of all of them, T tokens of a window; S starts and E ends of likely answers.
 """
 

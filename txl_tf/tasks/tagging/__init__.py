@@ -1,7 +1,7 @@
 """Tagging: every word of a text has a tag, such as a name's kind or a part of speech.
 
-texts.py reads files, words.py finds words and those of spans, schemes.py says what tags mean, and examples.py makes
-examples and chooses tags. graph.py does the work of the last three in a SavedModel.
+texts.py reads files, spans.py those that annotation programs write, and words.py finds words. schemes.py says what tags
+mean, examples.py makes examples, and decoding.py chooses tags. graph.py does this work in a SavedModel.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from txl_tf.data.examples.layout import join, pad_left
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.tasks.base import Served, Signatures
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.examples import MARKS, legal_tags, only
+from txl_tf.tasks.tagging.decoding import legal_tags, only
+from txl_tf.tasks.tagging.examples import MARKS
 from txl_tf.tasks.tagging.schemes import Tags
 from txl_tf.tasks.tagging.words import MARK, SPACE, WORD, character_kinds
 

@@ -1,6 +1,6 @@
 """Texts whose words have tags, from rows of tables and values of Python.
 
-A row is a text with lists of its words and tags, or with spans of characters (see `words`), or a single word with its
+A row is a text with lists of its words and tags, or with spans of characters (see `spans`), or a single word with its
 tag. Where no tags are needed, a row may have its text alone. One error lists all faults of a file.
 """
 
@@ -21,7 +21,8 @@ from txl_tf.data.tables.written import with_lists
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 from txl_tf.tasks.tagging import schemes
-from txl_tf.tasks.tagging.words import LISTS, spans_in, tags_of, word_places
+from txl_tf.tasks.tagging.spans import LISTS, spans_in, tags_of
+from txl_tf.tasks.tagging.words import word_places
 from txl_tf.tasks.texts import name_of
 
 DOCUMENTS = ("doc_id", "document_id", "doc", "document")
