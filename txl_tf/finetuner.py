@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import statistics
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from txl_tf.data.examples.example_set import ExamplePlan, TaskCorpus
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import split_of
 from txl_tf.data.tables.frames import table_of
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.evaluator import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
@@ -61,6 +63,16 @@ class Options:
     part_seed: int = 1
     weights: Sequence[float] | None = None
     rows: Mapping[str, Any] | None = None
+
+
+class _Rows(typing.NamedTuple):
+    """The rows of train, in the file `name`, and of dev; the weights of the first; and how their table was read."""
+
+    train: Any
+    name: str
+    dev: Any
+    weights: np.ndarray | None
+    columns: Columns
 
 
 class Finetuner:
@@ -102,8 +114,7 @@ class Finetuner:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ):
-        self.strategy, self._said, more = strategy or make_strategy(), list[str](), Options(**options)
-        self._known = more.rows or {}
+        self.strategy, self._options, self._said = strategy or make_strategy(), Options(**options), list[str]()
         self._init = usable(init, self.strategy)
         pretrained, tuned = _configs(init, self._init, task)
         vocabulary, identity = model_dirs.read_vocabulary(self._init)
@@ -112,46 +123,30 @@ class Finetuner:
         given = {group: dict(values) for group, values in (settings or {}).items()}
         config: Any = tuned.from_groups({}, "settings").replace(**given | {"train": {}})
         self._task = families.task_of(config, families.FineTuning)
-        train_file, dev_file = split_of(train_file, "train"), split_of(dev_file, "valid")
-        columns = Columns.of(columns)
-        train, name = self._rows_of(train_file, columns)
-        columns = train.columns or columns
-        counting = None if more.weights is None else _weights_of(train, more.weights, name, self._task.tables)
-        if dev_file is None:
-            train, self._dev, taken, said = _part(self._task, train, name, more.part, more.part_seed)
-            self._said.append(said)
-            counting = None if counting is None else np.delete(counting, taken)
-        else:
-            self._dev = self._rows_of(dev_file, columns)[0]
-
-        def examples(part: Any, kind: str, labels: tuple[str, ...] | None) -> Any:
-            folder = more.examples_dir if is_chief(self.strategy) else None
-            file = tf.io.gfile.join(folder, f"{kind}.npz") if folder else None
-            origin = {"vocabulary": identity, "task": task}
-            plan = ExamplePlan(config, vocabulary, origin, labels, file, scheme=columns.scheme)
-            return self._task.examples(part, plan)
-
-        learned, known = examples(train, "train", None), model_dirs.read_labels(self._init)
-        if learned.labels and set(learned.labels) <= set(known) and known != learned.labels:
-            learned = examples(train, "train", known)  # the pretrained head keeps its classes
-        learned = dataclasses.replace(learned, weights=counting)
-        if not learned.learned:
-            raise InputError(
-                f"--train={name}: no answer is where the file says, so there is nothing to learn: correct "
-                "answer_start, which counts characters from 0, or give --find_answers"
-            )
-        dev, about = examples(self._dev, "dev", learned.labels or None), (identity["spec"], identity["sha256"])
-        data_dir, dataset = os.path.split(name.rstrip("/"))
-        self.corpus = TaskCorpus(learned, dev, vocabulary, *about, dataset=dataset, data_dir=data_dir, columns=columns)
+        rows = self._read(split_of(train_file, "train"), split_of(dev_file, "valid"), Columns.of(columns))
+        self._dev = rows.dev
+        self.corpus = self._encoded(rows, config, vocabulary, identity)
         self.config, self._chosen = self._settled(config.fit_to_pretrained(pretrained, self.corpus.train), given)
-        if not more.untrained:
+        if not self._options.untrained:
             first = self._init, pretrained.train.origin
             self.config = self.config.replace(train=dict(zip(_FIRST_WEIGHTS, first, strict=True)))
 
+    def _read(self, train_file: Any, dev_file: Any, columns: Columns) -> _Rows:
+        """The rows to learn from and to evaluate on."""
+        train, name = self._rows_of(train_file, columns)
+        columns, weights = train.columns or columns, self._options.weights
+        counting = None if weights is None else _weights_of(train, weights, name, self._task.tables)
+        if dev_file is not None:
+            return _Rows(train, name, self._rows_of(dev_file, columns)[0], counting, columns)
+        train, dev, taken, said = _part(self._task, train, name, self._options.part, self._options.part_seed)
+        self._said.append(said)
+        return _Rows(train, name, dev, None if counting is None else np.delete(counting, taken), columns)
+
     def _rows_of(self, source: Any, columns: Columns) -> tuple[Any, str]:
         """The rows of a file or table, and its name."""
-        if isinstance(source, str) and source in self._known:
-            return self._known[source], source
+        known = self._options.rows or {}
+        if isinstance(source, str) and source in known:
+            return known[source], source
         table = source if isinstance(source, str) else table_of(source)
         if table is None:
             raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(source)[:40]!r}")
@@ -159,6 +154,29 @@ class Finetuner:
         found = self._task.read(table, columns)
         self._said.append(f"{name}: {found.understood}")
         return found, name
+
+    def _encoded(self, rows: _Rows, config: Config, vocabulary: Vocabulary, identity: dict[str, Any]) -> TaskCorpus:
+        """The rows as examples; the classes are those of a model that has the same ones, or those of train."""
+
+        def examples(part: Any, name: str, labels: tuple[str, ...] | None) -> Any:
+            folder = self._options.examples_dir if is_chief(self.strategy) else None
+            file = tf.io.gfile.join(folder, f"{name}.npz") if folder else None
+            origin = {"vocabulary": identity, "task": config.task}
+            plan = ExamplePlan(config, vocabulary, origin, labels, file, scheme=rows.columns.scheme)
+            return self._task.examples(part, plan)
+
+        train, known = examples(rows.train, "train", None), model_dirs.read_labels(self._init)
+        if train.labels and set(train.labels) <= set(known) and known != train.labels:
+            train = examples(rows.train, "train", known)  # the pretrained head keeps its classes
+        train = dataclasses.replace(train, weights=rows.weights)
+        if not train.learned:
+            raise InputError(
+                f"--train={rows.name}: no answer is where the file says, so there is nothing to learn: correct "
+                "answer_start, which counts characters from 0, or give --find_answers"
+            )
+        dev, about = examples(rows.dev, "dev", train.labels or None), (identity["spec"], identity["sha256"])
+        data_dir, name = os.path.split(rows.name.rstrip("/"))
+        return TaskCorpus(train, dev, vocabulary, *about, dataset=name, data_dir=data_dir, columns=rows.columns)
 
     def _settled(self, config: Any, given: dict[str, dict[str, Any]]) -> tuple[Config, dict[str, set[str]]]:
         """The given settings with those that follow from the model and the examples, and the names of the latter."""

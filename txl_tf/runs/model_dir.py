@@ -257,8 +257,17 @@ def load_trained(
     refuse_not_finite(variables, checkpoint_path(model_dir, step))
     if quantize:
         model.round_to_int8()
-    labels = read_labels(model_dir)
-    return TrainedModel(model_dir, model, weights, config, vocabulary, identity, step, labels, quantize)
+    return TrainedModel(
+        model_dir=model_dir,
+        model=model,
+        weights=weights,
+        config=config,
+        vocabulary=vocabulary,
+        vocabulary_identity=identity,
+        step=step,
+        labels=read_labels(model_dir),
+        quantize=quantize,
+    )
 
 
 def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -> int:
