@@ -1,8 +1,5 @@
 """Where a step's time goes: names, shapes and kinds of the operations of a program."""
 
-import importlib
-import pathlib
-
 import pytest
 
 PROGRAM = """
@@ -19,10 +16,8 @@ ENTRY %main (a: f32[2,3], b: f32[3,4]) -> f32[2,4] {
 
 
 @pytest.fixture(scope="module")
-def operations():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(pathlib.Path(__file__).parents[2] / "evidence" / "compilers")
-        yield importlib.import_module("operations")
+def operations(evidence_script):
+    return evidence_script("compilers/operations.py")
 
 
 def test_operations_have_their_results_and_what_only_runs_others_is_left_out(operations):

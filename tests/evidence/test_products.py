@@ -1,8 +1,5 @@
 """evidence/bench/products.py: the products of a program of XLA, and what they compute."""
 
-import importlib
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -24,10 +21,8 @@ ENTRY %main {
 
 
 @pytest.fixture(scope="module")
-def products():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(pathlib.Path(__file__).parents[2] / "evidence" / "bench")
-        yield importlib.import_module("products")
+def products(evidence_script):
+    return evidence_script("bench/products.py")
 
 
 def test_products_have_the_types_of_their_own_computation(products):
