@@ -21,6 +21,7 @@ from small_run import change
 
 import txl_tf
 from txl_tf import families
+from txl_tf.api import BATCH
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.xlnet.encoder import Encoder
@@ -83,6 +84,8 @@ def test_a_language_model_gives_what_the_commands_of_an_older_version_gave(causa
         text = causal.generate("the quick ", 40, **options)
         assert f"the quick {text}\n" == expected["generate"][name]
         assert causal.generate(["the quick "], 40, **options) == [text]
+    texts = causal.generate(["the quick "] * (BATCH + 1), 8)
+    assert texts[BATCH] == causal.generate("the quick ", 8, seed=BATCH) != texts[0]
     for line in expected["score"]:
         score = causal.score(line["text"])
         assert score.ids.tolist() == line["ids"] and score.total == pytest.approx(line["total"], rel=1e-4)

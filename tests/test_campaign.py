@@ -30,6 +30,7 @@ CASES = [
     Case("export_huggingface", "no vocabulary", file=("model/vocab.txt", "missing"), refused=True, says="vocab.txt"),
     Case("predict", "pipe", file=("tuned/config.json", "a pipe"), refused=True, says="config.json is a pipe"),
     Case("predict", "damaged gzip", {"input": "a file.tsv.gz"}, refused=True, says="a file.tsv.gz"),
+    Case("predict", "threshold", {"threshold": "0"}, refused=True, says="a threshold is for several labels"),
     Case("saved", "foreign", {"export_dir": "a folder"}, refused=True, says="a folder is not an exported model"),
 ]
 OF_KINDS = (

@@ -10,6 +10,7 @@ Examples:
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import typing
@@ -179,7 +180,15 @@ class Model:
         if isinstance(prompts, str):
             with reported("generating", " tokens", shown=self._progress) as report:
                 return "".join(tool.stream(prompts, max_tokens, seed=seed, stop=stop, progress=report, **sampling))
-        continued = functools.partial(tool.generate, max_tokens=max_tokens, seed=seed, stop=stop, **sampling)
+        earlier: collections.Counter[str] = collections.Counter()
+
+        def continued(some: list[str]) -> list[str]:
+            seeds = []
+            for text in some:
+                seeds.append(seed + earlier[text])
+                earlier[text] += 1
+            return tool.generate(some, max_tokens, seed=seeds, stop=stop, **sampling)
+
         return self._in_batches("generating", continued, prompts)
 
     @typing.overload

@@ -24,6 +24,9 @@ from campaign.commands import COMMANDS
 SECONDS = 90
 """The limit of a case: of its work, and of the time in which it only waits."""
 _TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
+_UNDERSTOOD = r"(?!error: )[^:]+: .+: [\d,]+ (row|text|question)s?(,|$)"
+_NOTE = re.compile(rf"usage:|\S+: imported, in |\s+\[|Pass --help|.*\d[\d,]*/\d|{_UNDERSTOOD}")
+"""Lines beside an error: those of absl and argparse, an import, a bar, and what was understood of a file."""
 _FREE = ("text", "prompt.txt", "table.tsv", "squad.json", "list.txt", "words.conll", "sets.csv", "prompts.jsonl")
 _FREE += ("tickets.csv", "tickets.xlsx")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
@@ -170,9 +173,7 @@ def judged(case, done):
     if case.works or case.usual:
         return f"it was refused: {done.stderr[-400:]}"
     lines = [line for line in done.stderr.splitlines() if line.strip() and "\r" not in line]
-    lines = [
-        line for line in lines if not re.match(r"(usage:|\S+: imported, in |\s+\[|Pass --help|.*\d[\d,]*/\d)", line)
-    ]
+    lines = [line for line in lines if not _NOTE.match(line)]
     if lines and (several := re.match(r"error: ([\d,]+) faults in ", lines[-1])):
         if len(lines) - 1 != min(int(several[1].replace(",", "")), 11):
             return f"not a line for each fault: {lines[:4]}"

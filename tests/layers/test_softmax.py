@@ -63,7 +63,7 @@ TOKENS = {
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(chunked_nll, "default_chunk_size", lambda tokens: CHUNK)
+    monkeypatch.setattr(chunked_nll, "chunk_size", lambda tokens: CHUNK)
 
 
 def layers(layout, dtype="float64", seed=0):
@@ -229,7 +229,7 @@ def test_log_prob_is_a_distribution_and_agrees_with_nll(layout):
 
 @pytest.mark.parametrize("chunk_size", [1, 5, 1000])
 def test_any_chunk_size_is_the_same(monkeypatch, chunk_size):
-    monkeypatch.setattr(chunked_nll, "default_chunk_size", lambda tokens: chunk_size)
+    monkeypatch.setattr(chunked_nll, "chunk_size", lambda tokens: chunk_size)
     embedding, softmax = layers(WT103)
     assert_exact((embedding, softmax), TOKENS["every cluster"])
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.model import Own, TransformerXL
+from txl_tf.models.transformer_xl.model import Lengths, TransformerXL
 
 B, LONGEST = 2, 4
 
@@ -65,7 +65,7 @@ def test_memory_of_segments_of_random_length_is_that_of_the_tokens(rng, m_len):
     for length in (3, 1, 4, 2):
         segment = np.full([B, LONGEST], 7, np.int32)
         segment[:, :length] = text[:, start : start + length]
-        mine, padded = model(tf.constant(segment), padded, own=Own(length=tf.constant(length)))
+        mine, padded = model(tf.constant(segment), padded, lengths=Lengths(segment=tf.constant(length)))
         theirs, exact = model(tf.constant(text[:, start : start + length]), exact)
         np.testing.assert_allclose(mine[:, :length], theirs, atol=1e-10)
         for part, other in zip(padded.hidden, exact.hidden, strict=True):

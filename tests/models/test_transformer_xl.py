@@ -238,8 +238,9 @@ def test_parameter_counts_of_presets(name, monkeypatch):
 
 
 def test_model_is_rebuilt_from_its_config(rng):
-    model = make_model()
+    model = TransformerXL(CONFIG, name="other")
     twin = TransformerXL.from_config(model.get_config())
+    assert twin.name == "other"
     twin.set_weights(model.get_weights())
     inputs = tokens(rng)
     np.testing.assert_array_equal(twin(inputs)[0], model(inputs)[0])

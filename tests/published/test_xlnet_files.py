@@ -22,6 +22,7 @@ from xlnet_files import (
 
 from txl_tf.errors import InputError
 from txl_tf.families.presets.transformer_xl import PRESETS
+from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.importing import configure, open_checkpoint
 from txl_tf.runs.model_dir import load_trained
 
@@ -161,6 +162,12 @@ def test_shards(tmp_path, rng, ending):
         index.write_text(json.dumps({"weight_map": wrong}))
         with pytest.raises(InputError, match=message):
             open_checkpoint("huggingface", str(tmp_path))
+
+
+def test_shards_of_safetensors_come_before_a_whole_file_of_torch():
+    shard, index = "model-00001-of-00001.safetensors", "model.safetensors.index.json"
+    names = ["config.json", "pytorch_model.bin", shard, index]
+    assert huggingface_files.needed(names, "owner/name") == ["config.json", index, shard]
 
 
 @pytest.mark.parametrize(

@@ -268,10 +268,9 @@ def _count(symbols: np.ndarray) -> tuple[list[int], np.ndarray]:
 
 def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[Any], np.ndarray]:
     """The symbols of all blocks and their counts, as `TokenKind.count` gives them for each."""
-    totals: dict[Any, int] = {}
+    totals = collections.Counter[Any]()
     for symbols, counts in blocks:
-        for symbol, count in zip(symbols, counts.tolist(), strict=True):
-            totals[symbol] = totals.get(symbol, 0) + count
+        totals.update(dict(zip(symbols, counts.tolist(), strict=True)))
     return list(totals), np.fromiter(totals.values(), np.int64, len(totals))
 
 

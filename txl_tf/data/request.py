@@ -57,7 +57,7 @@ class Settings:
 
     def check(self) -> None:
         """Raises InputError if a setting is missing or would be ignored."""
-        own_words = self.vocab is None and self.corpus is not None and self.corpus.words is not None
+        own_words = self.vocab is None and self.corpus is not None and self.corpus.encoder is None
         words = self.vocab == "words" or own_words
         if self.dataset not in DATASETS or self.vocab not in (None, *VOCABULARIES):
             raise InputError(f"--dataset is one of {', '.join(DATASETS)} and --vocab of {', '.join(VOCABULARIES)}")
@@ -88,7 +88,7 @@ class Settings:
             raise InputError("--encoding, --binary and --as_is are for --dataset=text: published corpora are UTF-8")
 
     def encoder(self) -> encoders.TokenKind:
-        """The Encoder of this kind of token."""
+        """The TokenKind of these settings."""
         corpus, vocab = self.corpus, self.vocab
         if vocab is None and corpus and corpus.encoder:
             return corpus.encoder(vocab_file=self.vocab_file)
@@ -99,7 +99,7 @@ class Settings:
         if vocab == "chars":
             return encoders.SeenChars()
         if vocab == "words" or (vocab is None and corpus):
-            options = dict(corpus.words if corpus and corpus.words else {})
+            options = dict(corpus.words if corpus else {})
             if self.min_count is not None:
                 options["min_count"] = self.min_count
             if self.vocab_file:

@@ -19,7 +19,6 @@ from txl_tf.layers.layer import Layer
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.ops import Scores
-from txl_tf.ops.attention import attend, attend_ring
 
 
 class Kernels(typing.NamedTuple):
@@ -195,15 +194,15 @@ class MemoryAttention(Layer):
         if look is not None:
             look(self._probabilities(scores, mask))
         drop = ops.Drop(self.dropatt if training else 0.0, seed)
-        return self.combine(attend(scores, value, mask, drop), kernels)
+        return self.combine(ops.attend(scores, value, mask, drop), kernels)
 
     def _dropped(self, tensors: Sequence[tf.Tensor], seeds: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
         """Tensors [B, H, n, d] after dropqkv."""
         shared_axis = TIME if self.variational else None
         return [dropout(tensor, self.dropqkv, seed, shared_axis) for tensor, seed in zip(tensors, seeds, strict=True)]
 
-    def answered(self, hidden: tf.Tensor, positions: typing.Any = None) -> tf.Tensor:
-        """The rows of `hidden` that the result of `read` is for."""
+    def residual(self, hidden: tf.Tensor, positions: typing.Any = None) -> tf.Tensor:
+        """The rows of `hidden` that the result of `read` is added to."""
         return hidden
 
     def scores(
@@ -216,9 +215,8 @@ class MemoryAttention(Layer):
         """[B, H, T, K], in the dtype of the weights."""
         scores = scores.cast(self.variable_dtype)
         # With each key's number, one-hot, as its value, the weighted values are the probabilities.
-        *lead, k_len, _ = tf.unstack(tf.shape(scores.key))
-        numbers = tf.eye(scores.key.shape[2], dtype=scores.key.dtype)
-        return attend(scores, tf.broadcast_to(numbers, [*lead, k_len, scores.key.shape[2]]), mask)
+        numbers = tf.eye(scores.key.shape[2], batch_shape=tf.shape(scores.key)[:2], dtype=scores.key.dtype)
+        return ops.attend(scores, numbers, mask)
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
         """The mask, or the default one; ValueError if it is not [.., T, K]."""
@@ -278,7 +276,7 @@ class MemoryAttention(Layer):
         query, key, value = self.project(hidden, None, kernels)
         ring = ops.write(ring, key, value, block)
         scores = self.scores(query, ring.keys, position, biases)
-        return self.combine(attend_ring(scores, ring.values, attention_mask, ring.start), kernels), ring
+        return self.combine(ops.attend_ring(scores, ring.values, attention_mask, ring.start), kernels), ring
 
     def kernels(self) -> Kernels:
         """The Kernels, as tensors. Compute them before a loop over tokens, which would reshape them for each token."""

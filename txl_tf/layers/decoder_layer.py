@@ -136,7 +136,7 @@ class DecoderLayer(Layer):
         attended = self.attention.read(
             segment, memory, positions, attention_mask, biases, attention_seed, training, look
         )
-        hidden = self.attention.answered(hidden, positions) + dropout(
+        hidden = self.attention.residual(hidden, positions) + dropout(
             attended, rate, output_seed, TIME if self.config.variational else None
         )
         return self._feed_forward(hidden, seed=feed_forward_seed, training=training)

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.hashing import numbered_seeds, split_seed
-from txl_tf.ops.plain import dropout
+from txl_tf.ops.scores import keep_mask
 
 
 class Seeds(typing.NamedTuple):
@@ -48,6 +48,22 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
     """
     shared = numbered_seeds(seed, step)
     return Seeds(shared, numbered_seeds(shared, lanes))
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axis: int | None = None) -> tf.Tensor:
+    """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
+
+    Args:
+        x, rate: any float tensor, [B, ..] with a seed for each lane; and a number in [0, 1).
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in other models).
+        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
+    """
+    if not rate:
+        return x
+    shape = tf.shape(x)
+    if shared_axis is not None:
+        shape = tf.tensor_scatter_nd_update(shape, [[shared_axis % x.shape.rank]], [1])
+    return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
 
 
 def check_rate(rate: float, name: str, layer: keras.layers.Layer) -> None:

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
+from txl_tf.ops.plain import accurate_dtype
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -18,6 +19,6 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """The normalised input, [.., D]."""
-        accurate = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        accurate = accurate_dtype(inputs.dtype)
         gamma, beta = tf.cast(self.gamma, accurate), tf.cast(self.beta, accurate)
         return ops.layer_norm(inputs, gamma, beta, self.epsilon)

@@ -12,6 +12,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.ops.plain import accurate_dtype
+
 
 def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """The fixed encoding R, [K, D], of the paper (section 3.3), in the official layout [sin | cos].
@@ -29,7 +31,7 @@ def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) 
     """
     if d_model % 2:
         raise ValueError(f"sinusoids need an even d_model, half sines and half cosines, got {d_model}")
-    compute_dtype = tf.float64 if dtype == tf.float64 else tf.float32
+    compute_dtype = accurate_dtype(dtype)
     distances = tf.cast(distances, compute_dtype)[:, None]
     turns = frequencies(d_model) / (2 * math.pi)  # per token
     # Whole turns are removed before they cost digits: a distance times a multiple of 2^-12 is exact in float32.

@@ -19,9 +19,6 @@ SEGMENTS = 8
 
 Rows = Literal["all", "query", "last"]
 
-Look = Callable[[tf.Tensor], None]
-"""A function that is called with attention probabilities [B, H, T, K]."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Streams:
@@ -156,7 +153,7 @@ class SegmentAttention(RelMultiHeadAttention):
         )
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
-    def answered(self, hidden: tf.Tensor, positions: Streams | None = None) -> tf.Tensor:
+    def residual(self, hidden: tf.Tensor, positions: Streams | None = None) -> tf.Tensor:
         """As for `MemoryAttention`: all rows, those of the query stream, or these and the last token's."""
         if positions is None or positions.rows == "all":
             return hidden
@@ -171,7 +168,7 @@ class SegmentAttention(RelMultiHeadAttention):
         biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        look: Look | None = None,
+        look: Callable[[tf.Tensor], None] | None = None,
     ) -> tf.Tensor:
         """As for `MemoryAttention`, with Streams as positions, and the content stream's mask.
 

@@ -54,12 +54,10 @@ def matthews(label: np.ndarray, predicted: np.ndarray) -> float:
 
 def pearson(label: np.ndarray, predicted: np.ndarray) -> float:
     """Pearson's correlation of two float [n]; NaN where one of them is constant or n < 2."""
-    left, right = (np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (label, predicted))
     # A constant's deviations are rounding errors of its mean, not exactly zero.
     if any(np.ptp(values) == 0 for values in (label, predicted)):
         return math.nan
-    left, right = left / np.linalg.norm(left), right / np.linalg.norm(right)
-    return float(np.clip(left @ right, -1, 1))
+    return float(np.corrcoef(label, predicted)[0, 1])
 
 
 def spearman(label: np.ndarray, predicted: np.ndarray) -> float:

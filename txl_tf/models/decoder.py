@@ -34,8 +34,8 @@ class Configured(keras.Model):
         self.config = config
 
     def get_config(self) -> dict[str, Any]:
-        """The settings as a dict."""
-        return {"config": dataclasses.asdict(self.config)}
+        """The settings as a dict, and the name."""
+        return {"config": dataclasses.asdict(self.config), "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Configured:

@@ -18,7 +18,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
-from txl_tf.models.transformer_xl.model import Own, TransformerXL
+from txl_tf.models.transformer_xl.model import Lengths, TransformerXL
 from txl_tf.objectives.base import AttentionView, Loss, Objective, ScoredBatch, State
 from txl_tf.ops import scores
 from txl_tf.ops.plain import accurate_dtype
@@ -88,7 +88,7 @@ class CausalLM(Objective):
         if self.reach.ext_len:
             hidden, state = extended.read(self.model, inputs, state, self.reach, length, **options)
         else:
-            hidden, state = self.model(inputs, state, own=Own(length=length), **options)
+            hidden, state = self.model(inputs, state, lengths=Lengths(segment=length), **options)
         first = targets.shape[1] // 2 if self.config.loss_positions == "half" else 0
         hidden, targets = (hidden[:, first:], targets[:, first:]) if first else (hidden, targets)
         nll = self.model.nll(hidden, targets)
@@ -107,7 +107,7 @@ def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) ->
     """
     if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
-    return scores.segments_at_once(config.eval.tgt_len)
+    return scores.segments_in_a_block(config.eval.tgt_len)
 
 
 def evaluation_lanes(

@@ -12,12 +12,32 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from txl_tf.ops.attention import attend, attend_ring
 from txl_tf.ops.platform import implementation
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import Cluster, Drop, Scores
+from txl_tf.ops.scores import NO_DROP, Cluster, Drop, Scores
 
-__all__ = ["Cluster", "Drop", "KeyValueRing", "Scores", "attend", "attend_ring"]
+__all__ = ["Cluster", "Drop", "KeyValueRing", "Scores"]
+
+
+def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop = NO_DROP) -> tf.Tensor:
+    """softmax(scores + mask), with dropout, times value; the last T keys belong to the queries' tokens.
+
+    Args:
+        scores: see Scores.
+        value: [B, H, K, d]; the result is [B, H, T, d].
+        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
+            attends equally to all keys that are computed and not `scores.absent`.
+        drop: the dropout of the probabilities.
+    """
+    return implementation().attend(scores, value, mask, drop)
+
+
+def attend_ring(scores: Scores, value: tf.Tensor, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+    """As `attend`, to the keys and values of a ring, without gradient.
+
+    oldest: int scalar, the slot of the oldest key. Positions and mask still go from the oldest key to the newest.
+    """
+    return implementation().attend_ring(scores, value, mask, oldest)
 
 
 def positions(

@@ -16,30 +16,8 @@ import tensorflow as tf
 from txl_tf.ops import chunked_nll
 from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
 from txl_tf.ops.plain import Plain, accurate_dtype, added, inverse_deviation
-from txl_tf.ops.platform import implementation
 from txl_tf.ops.scores import NO_DROP, TILE, Block, Cluster, Drop, Scores, cut, tile_mask
 from txl_tf.ops.shift import columns_from
-
-
-def attend(scores: Scores, value: tf.Tensor, mask: tf.Tensor, drop: Drop = NO_DROP) -> tf.Tensor:
-    """softmax(scores + mask), with dropout, times value; the last T keys belong to the queries' tokens.
-
-    Args:
-        scores: see Scores.
-        value: [B, H, K, d]; the result is [B, H, T, d].
-        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
-            attends equally to all keys that are computed and not `scores.absent`.
-        drop: the dropout of the probabilities.
-    """
-    return implementation().attend(scores, value, mask, drop)
-
-
-def attend_ring(scores: Scores, value: tf.Tensor, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
-    """As `attend`, to the keys and values of a ring, without gradient.
-
-    oldest: int scalar, the slot of the oldest key. Positions and mask still go from the oldest key to the newest.
-    """
-    return implementation().attend_ring(scores, value, mask, oldest)
 
 
 class Attention(Plain):

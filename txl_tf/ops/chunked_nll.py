@@ -18,7 +18,7 @@ from txl_tf.ops.plain import Plain, accurate_dtype
 from txl_tf.ops.scores import Cluster
 
 
-def default_chunk_size(tokens: int | None) -> int:
+def chunk_size(tokens: int | None) -> int:
     """C for N tokens, or for an unknown number of them (None).
 
     C is N / 16, about the most that the official TPU scripts reserve for a tail: 160 or 176 of wt103_large's 3,072
@@ -27,11 +27,9 @@ def default_chunk_size(tokens: int | None) -> int:
     return 64 if tokens is None else max(16, tokens // 16)
 
 
-def cluster_nll(
-    ops: Plain, hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster, chunk_size: int | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`ops.cluster_nll` in chunks of C tokens, with the products of an implementation; None: `default_chunk_size`."""
-    size = chunk_size or default_chunk_size(hidden.shape[0])
+def cluster_nll(ops: Plain, hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple[tf.Tensor, tf.Tensor]:
+    """`ops.cluster_nll` in chunks of C tokens, with the products of an implementation."""
+    size = chunk_size(hidden.shape[0])
     tokens = _OwnTokens(ops, labels, size if hidden.shape[0] is None else min(size, hidden.shape[0]))
 
     @custom_gradient

@@ -1,6 +1,6 @@
 """The operations as plain formulas: what every implementation computes, up to rounding.
 
-Each method is an operation of the door (`txl_tf.ops`), which documents arguments and shapes.
+Each method is an operation of `txl_tf.ops`, which documents arguments and shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.ops import rings
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import MASKED, NO_DROP, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
+from txl_tf.ops.scores import MASKED, NO_DROP, TILE, Cluster, Drop, Scores, tile_mask
 from txl_tf.ops.shift import columns_from, relative_shift
 
 
@@ -128,22 +128,6 @@ def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tens
     return hide if absent is None else tf.where(absent[:, None, None], tf.constant(2 * MASKED, dtype), hide)
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axis: int | None = None) -> tf.Tensor:
-    """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
-
-    Args:
-        x, rate: any float tensor, [B, ..] with a seed for each lane; and a number in [0, 1).
-        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in other models).
-        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
-    """
-    if not rate:
-        return x
-    shape = tf.shape(x)
-    if shared_axis is not None:
-        shape = tf.tensor_scatter_nd_update(shape, [[shared_axis % x.shape.rank]], [1])
-    return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
-
-
 def probability_mask(scores: Scores, drop: Drop) -> tf.Tensor:
     """The dropout mask of all attention probabilities: bool [B, H, T, K]; keys that cannot be seen are kept."""
     batch, heads, *_ = tf.unstack(tf.shape(scores.query))
@@ -155,7 +139,7 @@ def probability_mask(scores: Scores, drop: Drop) -> tf.Tensor:
     return tf.concat(tiles, axis=2)
 
 
-def accurate_dtype(dtype: tf.DType) -> tf.DType:
+def accurate_dtype(dtype: tf.DType | str) -> tf.DType:
     """float32 at least."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 

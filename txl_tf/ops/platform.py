@@ -57,7 +57,7 @@ def implementation() -> Plain:
 
 @functools.cache
 def _implementation(program: Program) -> Plain:
-    # Imported late, since attention, of which they are subclasses, asks for them.
+    # Imported late, since they import this module.
     from txl_tf.ops.cpu import Cpu
     from txl_tf.ops.fewer import FewerKernels
     from txl_tf.ops.fused.attention import Fused

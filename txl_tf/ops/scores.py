@@ -102,12 +102,6 @@ class Scores:
     causal: bool = True
     absent: tf.Tensor | None = None
 
-    def segment_len(self) -> int:
-        """T, also if the queries are at `places`."""
-        if self.places is None or self.position is None:
-            return self.query.shape[2]
-        return self.position.shape[-2] - self.key.shape[2] + 1
-
     def blocks(self, size: int) -> list[Block]:
         """All queries in Blocks of this many; a block skips the keys that lie in the future of all its queries."""
         t_len, k_len = self.query.shape[2], self.key.shape[2]
@@ -133,7 +127,8 @@ def tile_mask(scores: Scores, drop: Drop, first: int, shape: tf.Tensor) -> tf.Te
     if scores.places is None or drop.seed is None:
         return keep_mask(shape, drop.rate, None if drop.seed is None else tf.add(drop.seed, [0, first]))
     places = scores.places[:, first : first + TILE]
-    return _mask_at(places, scores.segment_len(), drop.rate, drop.seed, shape)
+    position: typing.Any = scores.position  # which Scores with places have
+    return _mask_at(places, position.shape[-2] - scores.key.shape[2] + 1, drop.rate, drop.seed, shape)
 
 
 def _mask_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
@@ -149,6 +144,6 @@ def _mask_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape:
     return bits_at(index, tf.reshape(seed, [-1, 1, 1, 1, 2]) + first) >= int(rate * 2**32)
 
 
-def segments_at_once(t_len: int) -> int:
+def segments_in_a_block(t_len: int) -> int:
     """How many segments of T tokens make up a block of attention's queries: larger matrices are multiplied faster."""
     return 1 if TILE % t_len else TILE // t_len

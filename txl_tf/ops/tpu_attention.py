@@ -163,7 +163,7 @@ def shifted_scores(
         places, wide: as in Scores, and whether products are float32 at least.
     """
     if is_rotated(query.dtype, query.shape[2], k_len):
-        return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1, wide)
+        return rotated_scores(query, position, k_len, places, wide)
     by_distance = wide_product("bhtd,hkd->bhtk", query, position)
     if places is None:
         return relative_shift(by_distance, k_len)
@@ -195,7 +195,6 @@ def rotated_scores(
     position: tf.Tensor,
     k_len: int,
     places: tf.Tensor | None = None,
-    t_len: int | None = None,
     wide: bool = True,
 ) -> tf.Tensor:
     """The position term by matmuls and a selection: score[i, j] = query[i] . position[j + s], where s = T-1-i.
@@ -210,8 +209,8 @@ def rotated_scores(
         query: [B, H, T, d], or [B, H, P, d] with places; at most 128 queries.
         position: [H, K or more, d], farthest distance first. Scores that would need rows after the last are undefined.
         k_len: K, a multiple of 128.
-        places: int [B, P]; query i is the token places[i] of T, so that s = T-1-places[i]. None: of query i, i.
-        t_len: T, given with places.
+        places: int [B, P]; query i is the token places[i] of T, so that s = T-1-places[i]; position
+            then has K + T-1 rows. None: of query i, i.
         wide: whether products are float32 at least.
     """
     if places is None and wide and k_len <= MOST_TILES * TILE:
@@ -224,7 +223,7 @@ def rotated_scores(
             lambda: _plan(rows - 1 - tf.range(rows), k_len, tiles, query),
         )
     else:
-        assert t_len is not None
+        t_len = position.shape[-2] - k_len + 1
         tiles = -(-t_len // TILE)
         plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
     rotation, chosen, kept = plan[0], plan[1 : tiles + 2], plan[tiles + 2 :]

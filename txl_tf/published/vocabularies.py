@@ -58,9 +58,9 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
         if dataset == "text8":
             return CharVocabulary([" " if symbol == "_" else symbol for symbol in symbols])
-        options = (CORPORA[dataset].words if dataset in CORPORA else None) or {}
+        words = CORPORA[dataset].words if dataset in CORPORA else {}
         names = ("line_end", "both_ends", "unknown", "lower_case")
-        return WordVocabulary(symbols, **{name: options[name] for name in names if name in options})
+        return WordVocabulary(symbols, **{name: words[name] for name in names if name in words})
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is not the vocabulary of {dataset}: {error}") from error
 

@@ -162,7 +162,7 @@ def _introduction(known: _Known, steps: list[int], count: int) -> Iterator[str]:
             yield f"Commands answer with those after {step:,}, {why}; `--checkpoint=latest` takes the newest."
 
 
-def _settings_table(group: Any, always: Collection[str] = (), never: Collection[str] = ()) -> Iterator[str]:
+def _settings_table(group: Any, always: Collection[str], never: Collection[str]) -> Iterator[str]:
     """The settings of a group that are not their defaults, as lines of a Markdown table; none if there are none."""
     rows = []
     for field in dataclasses.fields(group):

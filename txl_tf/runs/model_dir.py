@@ -82,10 +82,10 @@ class TrainedModel:
         """The labels; an imported classifier without labels has the numbers of its classes."""
         return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))
 
-    def dev_metrics(self) -> dict[str, float] | None:
-        """The metrics of this step on dev, if it was evaluated there."""
+    def dev_metrics(self) -> dict[str, float]:
+        """The metrics of this step on dev; {} if it was not evaluated there."""
         lines = read_evaluations(self.model_dir, {"metrics": dict})
-        return next((line["metrics"] for line in lines if line["step"] == self.step), None)
+        return next((line["metrics"] for line in lines if line["step"] == self.step), {})
 
     def require_vocabulary_of(self, corpus: Corpus) -> None:
         """Raises InputError unless the model has the vocabulary of a corpus."""

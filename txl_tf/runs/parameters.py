@@ -27,7 +27,7 @@ def parameter_table(model: keras.Model) -> str:
     return weights_table({variable.path: tuple(variable.shape) for variable in model.variables}, frozen)
 
 
-def weights_table(shapes: Mapping[str, Sequence[int]], frozen: Collection[str] = ()) -> str:
+def weights_table(shapes: Mapping[str, Sequence[int]], frozen: Collection[str]) -> str:
     """A Markdown table of weights: each kind with its shape, number and share of all parameters.
 
     `shapes` and the weights that training does not change, `frozen`, are given by Keras paths.

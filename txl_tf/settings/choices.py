@@ -15,7 +15,7 @@ QUANTIZE = ("int8",)
 OPS = ("plain", "proven", "fewer", "fused")
 """The implementations of operations: `platform.using`."""
 CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
-"""The published corpora; `data.corpora.CORPORA` describes each."""
+"""The published corpora; `data.text.corpora.CORPORA` describes each."""
 DATASETS = ("python_stdlib", *CORPORA, "text")
 """The corpora that a model can be trained on; "text" is the user's own."""
 VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")

@@ -211,7 +211,7 @@ def read_record(path: str, fields: Fields, remedy: str = "") -> dict[str, Any]:
     return check_record(read_json(path, remedy), path, fields, remedy)
 
 
-def read_records(path: str, fields: Fields, remedy: str = "") -> list[dict[str, Any]]:
+def read_records(path: str, fields: Fields, remedy: str) -> list[dict[str, Any]]:
     """The objects in a file of JSON lines, as for `read_record`; an incomplete last line is ignored."""
     records = []
     for number, line in enumerate(read_bytes(path, remedy).split(b"\n")[:-1], start=1):

@@ -21,9 +21,10 @@ _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or fa
 
 
 def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
-    """The value of a JSON text, or of bytes in UTF-8. Half a surrogate pair becomes U+FFFD; see `surrogates.whole`.
+    """The value of a JSON text, or of bytes in UTF-8, UTF-16 or UTF-32.
 
-    InputError if it is not JSON, not UTF-8, or too deeply nested; `where` is the file, and `remedy` ends the message.
+    Half a surrogate pair becomes U+FFFD; see `surrogates.whole`. InputError if it is not JSON, in none of these
+    encodings, or too deeply nested; `where` is the file, and `remedy` ends the message.
     """
     try:
         value = json.loads(text)
@@ -33,7 +34,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
         return value
     except RecursionError:
         raise _error(f"{where} is nested too deeply", remedy) from None
-    except ValueError as error:  # of JSON or of UTF-8
+    except ValueError as error:  # of JSON or of the encoding
         raise _error(f"{where} is not JSON ({one_line(error)})", remedy) from error
 
 

@@ -61,7 +61,7 @@ _ORDERED_LINES = {"train": 6_000, "valid": 1_000, "test": 2_000}
 _ORDERED_WORDS, _ORDERED_CHARS = 4, 80
 """The fewest words of a line of "order", and its most characters."""
 
-_LAYOUT = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
+_LAYOUT = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 
 _SEPARATOR = "\n\n"
 
@@ -150,7 +150,7 @@ def answer_articles(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "names": the words of a line of the files' texts, and their tags; at most `_LINES` lines are drawn."""
+    """Rows of "names": the words of lines of the files' texts, and their tags; at most `_NAMED_LINES` are drawn."""
     lines = [line for text in texts for line in tagged_lines(text)]
     order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _NAMED_LINES[split]]
     for i in sorted(order):
@@ -255,8 +255,6 @@ def _draw(name: str) -> int:
 _WORDS = 40
 """Longer lines are left out."""
 
-_LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
-
 
 def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """The words and tags of each line with an entity in the source of a Python file; none if it is not valid Python."""
@@ -267,7 +265,7 @@ def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
             if len(words) <= _WORDS and set(tags) != {"O"}:
                 yield words, tags
             words, tags, before = [], [], ""
-        elif token.type not in _LEFT_OUT:
+        elif token.type not in _LAYOUT:
             kind, first = kinds.get(token.start, ("", True))
             words.append('""' if token.type == tokenize.STRING else token.string)
             tags.append(f"{'B' if first or before != kind else 'I'}-{kind}" if kind else "O")

@@ -77,7 +77,7 @@ class Evaluations:
         except EvaluationAbandonedError:
             return False
         panels = result.pop("panels", ())
-        self._report.evaluation(step, "valid", result)
+        self._report.evaluation(step, result)
         show_panels(self._report.board, step, panels)
         best = min(map(model_dirs.score, self._log.lines), default=math.inf)
         self._log.append({"step": step} | result)

@@ -72,8 +72,7 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
         return
     _refuse_other_vocabulary(model_dir, corpus)
     own = {model_dirs.METRICS_FILE, model_dirs.EVALUATIONS_FILE, model_dirs.BAD_STEPS_FILE, model_dirs.LABELS_FILE}
-    own |= {COLUMNS_FILE, *error_files.NAMES}
-    own.add(model_dirs.CORPUS_FILE)
+    own |= {COLUMNS_FILE, model_dirs.CORPUS_FILE, *error_files.NAMES}
     found = set(listed(model_dir))
     if model_dirs.CORPUS_FILE in found:
         facts = model_dirs.read_corpus_facts(model_dir)
@@ -136,12 +135,11 @@ def refuse_other_settings(old: Config, new: Config, model_dir: str) -> None:
         raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")
     extends = new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
     free = FREE_TO_CHANGE | {"extended_at"} | ({"train_steps"} if extends else set())
-    differences = [
-        f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
-        for group in ("model", "data", "objective", "train")
-        for field in vars(getattr(new, group))
-        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in free
-    ]
+    differences = []
+    for group in ("model", "data", "objective", "train"):
+        before, now = vars(getattr(old, group)), vars(getattr(new, group))
+        changed = [name for name in now if now[name] != before[name] and name not in free]
+        differences += [f"{name}={now[name]!r} (was {before[name]!r})" for name in changed]
     if differences:
         raise InputError(
             f"{model_dir} holds a run with other settings: {', '.join(differences)}; "

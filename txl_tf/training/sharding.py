@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -147,15 +147,6 @@ class Sharding:
 
         return fill
 
-    @contextlib.contextmanager
-    def filled(self, fill: Callable[[], None] | None = None) -> Iterator[None]:
-        """In this context the model's variables have the sharded weights, or the values of another `filler`."""
-        (fill or self.fill)()
-        try:
-            yield
-        finally:
-            self.empty()
-
     def empty(self) -> None:
         """Frees the memory of the sharded weights' variables in the model until `fill`, outside `strategy.run`."""
         nothing = [tf.zeros([0], self.dtype)] * len(distribute.local_replicas(self.strategy))
@@ -186,18 +177,8 @@ class Sharding:
             sums[i] = tf.cast(part, self.dtype)
         return [sums[i] for i in range(len(gradients))], others
 
-    def halved_squares(
-        self,
-        replica: Any,
-        tensors: Sequence[tf.Tensor],
-        halved_squares: Callable[[Sequence[tf.Tensor]], tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """Half the squared norm of each of V tensors, [V], from the shards that replicas have of them.
-
-        A function `halved_squares` computes the numbers. `ops.halved_squares` is faster where XLA compiles it; None
-        takes one operation for each, which is traced sooner.
-        """
-        numbers = halved_squares(tensors) if halved_squares else tf.stack([tf.nn.l2_loss(each) for each in tensors])
+    def sum_over_shards(self, replica: Any, numbers: tf.Tensor) -> tf.Tensor:
+        """The sums over replicas of numbers [V], one for each weight, that replicas computed from their shards."""
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])

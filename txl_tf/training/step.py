@@ -61,7 +61,7 @@ class Sums(typing.NamedTuple):
         return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in values])
 
     def with_step(
-        self, loss: tf.Tensor, norm: tf.Tensor, overflowed: tf.Tensor, penalties: Sequence[tf.Tensor] = ()
+        self, loss: tf.Tensor, norm: tf.Tensor, overflowed: tf.Tensor, penalties: Sequence[tf.Tensor]
     ) -> Sums:
         """The sums with one more step, given its loss, norm, whether it overflowed, and penalties, scalar tensors."""
         good = is_good(loss, norm)
@@ -149,7 +149,7 @@ def train_step(
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     weight = tf.where(tf.equal(sums.weight, 0), tf.ones_like(sums.weight), sums.weight)  # nothing to learn: loss 0
     with tf.name_scope("global_norm"):
-        squares = optimizer.sharding.halved_squares(replica, gradients, halved_squares)
+        squares = optimizer.sharding.sum_over_shards(replica, halved_squares(gradients))
         norm = tf.sqrt(2 * tf.reduce_sum(squares)) / weight
     loss = sums.total / weight
     good, overflowed = is_good(loss, norm), tf.constant(False)
@@ -184,7 +184,7 @@ def loss_and_gradients(
     objective: Objective,
     variables: Sequence[Any],
     config: TrainConfig,
-    seed: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    place: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
     batch: Batch,
     state: State,
     loss_scale: LossScale | None = None,
@@ -195,11 +195,11 @@ def loss_and_gradients(
     holds the activations of only one group at a time.
 
     Args:
-        seed: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
+        place: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
         batch, state: nests of [lanes, ..].
         loss_scale: applied while the loss is differentiated; the returned gradients are divided by it again.
     """
-    run_seed, step, first_lane = seed
+    run_seed, step, first_lane = place
     groups = config.accumulate_steps
     lanes = tf.nest.flatten(batch)[0].shape[0] // groups
 

@@ -40,7 +40,7 @@ def steps_of(benchmark):
     from beside import inference_model
     from txl_tf.ops import scores
 
-    return "evaluate", inference_model.SEGMENTS // scores.segments_at_once(inference_model.T)
+    return "evaluate", inference_model.SEGMENTS // scores.segments_in_a_block(inference_model.T)
 
 
 def in_rounds(make):

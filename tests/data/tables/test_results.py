@@ -1,5 +1,6 @@
 """Tables with results in further columns, in every form; workbooks; parts that are held out."""
 
+import bz2
 import csv
 import datetime
 import io
@@ -75,6 +76,13 @@ def test_every_form_becomes_every_other(tmp_path):
     (tmp_path / "o.jsonl").write_bytes(written(source, tmp_path / "o.jsonl"))
     again = written(tmp_path / "o.jsonl", tmp_path / "p.csv").decode()
     assert again.splitlines()[0].endswith("prediction_2,probability,prediction_3,probability_2")
+
+
+def test_a_packed_workbook_gets_columns(tmp_path):
+    packed = tmp_path / "T.XLSX.BZ2"
+    packed.write_bytes(bz2.compress(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]).read_bytes()))
+    content = with_results("o.xlsx", str(packed), Columns(), {2: {"prediction": "yes"}})
+    assert [cell.value for cell in openpyxl.load_workbook(io.BytesIO(content)).active[2]] == ["a", "yes"]
 
 
 def test_labels_have_the_separator_of_the_table(tmp_path):
@@ -184,7 +192,7 @@ def test_results_that_a_workbook_cannot_hold_stand_beside_it(tmp_path):
 
 def test_names_of_results():
     assert is_table("a.CSV") and is_table("a.jsonl") and not is_table("a.txt") and not is_table("/dev/stdout")
-    for name in ("a.csv.gz", "a.xls"):
+    for name in ("a.csv.gz", "a.csv.bz2", "a.xlsx.XZ", "a.xls"):
         with pytest.raises(InputError, match="such a table cannot be written"):
             is_table(name)
 

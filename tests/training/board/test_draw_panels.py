@@ -108,6 +108,8 @@ def test_reliability_is_accuracy_by_confidence(rng):
             assert mean[i] == pytest.approx(confidence[inside].mean())
             total += abs(right[inside].sum() - confidence[inside].sum()) / 500
     assert error == pytest.approx(total)
+    confidence[0] = np.nan
+    assert "; 499 examples" in reliability_picture(confidence, right, "title").get_suptitle()
     assert reliability_bins(np.array([1.0]), np.array([True]))[0].tolist() == [0] * 9 + [1]
     figure = reliability_picture(np.full(4, 0.75), np.array([True, False, False, False]), "title")
     bars, examples = ([bar.get_height() for bar in axes.patches] for axes in figure.axes)

@@ -56,12 +56,12 @@ def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
     killed = Report(str(tmp_path), "byte", 0, CONFIG)
     for step, loss in ((3, 5.0), (6, 4.0)):
         write(killed, step, loss)
-        killed.evaluation(step, "valid", {"loss": loss + 1})
+        killed.evaluation(step, {"loss": loss + 1})
     time.sleep(1.1)  # event files are named by the second
     resumed = Report(str(tmp_path), "byte", 4, CONFIG)
     for step, loss in ((6, 4.5), (9, 3.5)):
         write(resumed, step, loss)
-        resumed.evaluation(step, "valid", {"loss": loss + 1})
+        resumed.evaluation(step, {"loss": loss + 1})
 
     board = tmp_path / "tensorboard"
     assert curve(board, "loss/nats_per_token") == [(3, 5.0), (6, 4.5), (9, 3.5)]
@@ -141,7 +141,7 @@ def test_every_curve_is_in_the_layout(tmp_path):
     write(metrics, 4, loss=2.0, scaling={"loss_scale": 2.0, "overflows": 1})
     parts = {"rank": {"bins": ["0", "1"], "loss": [1.0, 2.0]}}
     beside = {"most_frequent_class": 0.4}
-    metrics.evaluation(4, "valid", {"loss": 3.0, "metrics": {"accuracy": 0.5}, "baselines": beside, "loss_by": parts})
+    metrics.evaluation(4, {"loss": 3.0, "metrics": {"accuracy": 0.5}, "baselines": beside, "loss_by": parts})
     layouts = []
     for event in events(tmp_path / "tensorboard").Tensors(custom_scalars.CONFIG_SUMMARY_TAG):
         layouts.append(layout_pb2.Layout.FromString(tf.make_ndarray(event.tensor_proto).item()))

@@ -101,7 +101,7 @@ class Worker:
         return np.dtype(records.smallest_dtype(self.vocabulary.vocab_size)).newbyteorder("<")
 
     def count(self, unit: int) -> Iterator[tuple[str, list[Any], np.ndarray, int]]:
-        """Yields (split, symbols, counts, size for `sources.grouped`) of the texts of a unit, see `Encoder.count`."""
+        """Yields (split, symbols, counts, size for `sources.grouped`) of the texts of a unit, see `TokenKind.count`."""
         for split, text in self.texts(unit)[0]:
             yield split, *self.encoder.count(text), waiting_size(text)
 

@@ -54,9 +54,7 @@ class Groups:
                 self._read: Callable[[int, list[str]], Any] = reader.read_row_group
             else:  # of a local file, groups are only places in it, not copies
                 reader = pyarrow.ipc.open_stream(source) if first == ARROW[1] else pyarrow.ipc.open_file(source)
-                groups = (
-                    list(reader) if first == ARROW[1] else list(map(reader.get_batch, range(reader.num_record_batches)))
-                )
+                groups = reader.read_all().to_batches()
                 self.schema, self.sizes = reader.schema, [group.nbytes for group in groups]
                 self._read = lambda group, names: groups[group].select(names)
             self.rows = [group.num_rows for group in groups]

@@ -204,7 +204,7 @@ def read_rows(
         return joined(path, [read_rows(file, columns, faults, labelled, tags) for file in files])
     if functions_for(path).isdir(path):
         return _read_folder(path, columns, faults)
-    data = _unpacked(path)
+    data = unpacked(path)
     form, source = _form_of(Source(path, kind_of(path), data, columns, faults, labelled, tags))
     if form is None:
         ends = ", ".join(f".{end}" for end in ENDS[:-1])
@@ -220,13 +220,14 @@ def read_text(path: str, encoding: str = "") -> str:
 
     Without an encoding it is UTF-8, or UTF-16 or UTF-32 if the file begins with its byte order mark.
     """
-    data = _unpacked(path)
+    data = unpacked(path)
     if form := begins_like(data, ARCHIVES, NOT_TEXT, TABLES):
         raise InputError(f"{path} is {form.name}, not text: {form.remedy or 'save it as plain text (UTF-8)'}")
     return decoded(path, data, encoding, "convert the file to UTF-8")[0]
 
 
-def _unpacked(path: str) -> bytes:
+def unpacked(path: str) -> bytes:
+    """The content of a file, packed or not."""
     data = read_data(path)
     for _ in range(3):  # packed more often, it is an attack
         if form := begins_like(data, PACKED):

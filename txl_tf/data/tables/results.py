@@ -13,8 +13,7 @@ from typing import Any
 
 from txl_tf.data.tables import arrow, workbooks
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.encodings import read_data
-from txl_tf.data.tables.forms import kind_of, read_rows
+from txl_tf.data.tables.forms import kind_of, read_rows, unpacked
 from txl_tf.data.tables.table import Table, required
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import json_line
@@ -28,7 +27,7 @@ def is_table(path: str) -> bool:
     kind = kind_of(path)
     if kind in ("xls", "ods"):
         raise InputError(f"{path}: such a table cannot be written: give a name that ends in .xlsx")
-    if path.lower().endswith(".gz") and kind in KINDS:
+    if kind in KINDS and not path.lower().endswith(f".{kind}"):
         raise InputError(
             f"{path}: such a table cannot be written: give a name that ends in .csv, .tsv, .jsonl, .xlsx or .parquet"
         )
@@ -86,7 +85,7 @@ def with_results(
     if kind == "xlsx" and kind_of(path) == "xlsx":
         added = {} if columns.no_header else {table.header_line: list(names.values())}
         added |= {line: [shown(found[line].get(name)) for name in names.values()] for line in results}
-        return workbooks.with_columns(output, read_data(path), columns.sheet, added)
+        return workbooks.with_columns(output, unpacked(path), columns.sheet, added)
     every = [*table.names, *names.values()]
     whole = [] if columns.no_header else [every]
     whole += [[shown((rows[line] | found[line]).get(name)) for name in every] for line in found]

@@ -137,7 +137,7 @@ class SheetWriter(XMLGenerator):
         first: int,
         rows: Mapping[int, Sequence[Any]],
         merged: Sequence[str],
-        style: tuple[int, int] | None = None,
+        style: tuple[int, int] | None,
     ):
         super().__init__(file, "utf-8", short_empty_elements=True)
         cells = {number: dict(enumerate(values, first)) for number, values in sorted(rows.items())}

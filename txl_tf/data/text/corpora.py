@@ -18,6 +18,7 @@ import functools
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -37,7 +38,7 @@ class PublishedCorpus:
     Attributes:
         published: the archive.
         members: regular expressions for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
-        encoder: the Encoder, except its vocab_file; None: words, with the options in `words`.
+        encoder: makes the TokenKind, of a vocab_file; None: words, with the options in `words`.
         words: options of encoders.Words.
         cutoffs: of the adaptive softmax.
         vocab_size: of the published files.
@@ -51,7 +52,7 @@ class PublishedCorpus:
     published: PublishedFile
     members: dict[str, str]
     encoder: Callable[..., encoders.TokenKind] | None = None
-    words: dict | None = None
+    words: dict[str, Any] = dataclasses.field(default_factory=dict)
     cutoffs: tuple[int, ...] = ()
     vocab_size: int = 0
     passes: int = 1
@@ -84,8 +85,9 @@ class PublishedCorpus:
             raise InputError(f"--text_column is for tables, and {source} holds none that {name} is read from: omit it")
         pattern = "|".join(self.members.values())
         if tf.io.gfile.isdir(source):
-            found = [path for path in sources.find_files(source) if not archives.is_archive(path)]
-            zipped = [path for path in sources.find_files(source) if path.endswith(".gz")]
+            files = sources.find_files(source)
+            found = [path for path in files if not archives.is_archive(path)]
+            zipped = [path for path in files if path.endswith(".gz")]
             found += [inner for path in zipped for inner in archives.extract(_local(path, work_dir), pattern, work_dir)]
         elif not tf.io.gfile.exists(source):
             raise InputError(f"{source} not found: give the {self.published.name} from {self.published.urls[0]}")

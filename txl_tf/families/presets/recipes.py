@@ -36,14 +36,14 @@ def _code(task: str, what: str, published: str, sizes: tuple[int, int, int, int,
     return _recipe(task, source, published, sizes, layer_decay_of="gradient", **train)
 
 
-def _paper(task: str, corpus: str, published: str, sizes: tuple[int, int, int, int, float]) -> Recipe:
-    """A recipe of the paper, where layer decay multiplies the rate.
+def _paper(corpus: str, published: str, sizes: tuple[int, int, int, int, float]) -> Recipe:
+    """A recipe of the paper for classification, where layer decay multiplies the rate.
 
     With weight decay the official code does not correct Adam's bias.
     """
     table = f"arXiv 1906.08237, last version, table 8: {corpus}, XLNet-Large"
     source, decay = f"{table}; warmup ours, a tenth of the steps", {"weight_decay": 0.01, "bias_correction": False}
-    return _recipe(task, source, published, sizes, layer_decay_of="rate", **decay)
+    return _recipe("classification", source, published, sizes, layer_decay_of="rate", **decay)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -74,7 +74,7 @@ RECIPES: dict[str, Recipe] = {
     "race": _code(
         "multiple_choice", "RACE, XLNet-Large on a TPU v3-32", "accuracy 81.75", (512, 32, 12_000, 1_000, 2e-5)
     ),
-    "mnli": _paper("classification", "MNLI", "accuracy 90.8 (matched)", (128, 128, 10_000, 1_000, 2e-5)),
-    "yelp5": _paper("classification", "Yelp-5", "error rate 27.05", (512, 128, 10_000, 1_000, 1e-5)),
+    "mnli": _paper("MNLI", "accuracy 90.8 (matched)", (128, 128, 10_000, 1_000, 2e-5)),
+    "yelp5": _paper("Yelp-5", "error rate 27.05", (512, 128, 10_000, 1_000, 1e-5)),
 }
 """The recipes by name."""

@@ -26,7 +26,7 @@ TOKENS_AT_ONCE = 4096
 """Tokens of the windows that are computed together."""
 
 
-def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
+def relative_gains(losses: npt.ArrayLike, top_r: float) -> np.ndarray:
     """The relative gain of every model from each context length to the next: [models, context lengths - 1].
 
     l_m(c, t) is the loss of model m at position t given c tokens of context (appendix C).

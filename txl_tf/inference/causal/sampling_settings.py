@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from txl_tf.errors import InputError
+from txl_tf.settings.groups import INT32_MAX
 
-INT32_MAX = 2**31 - 1
 FLOAT32_MAX = 3.4028234663852886e38
 
 
@@ -99,7 +99,7 @@ def _repetition_penalty(logits: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) 
 
 
 def _temperature(logits: tf.Tensor, _: tf.Tensor, temperature: tf.Tensor) -> tf.Tensor:
-    divided = logits / tf.where(temperature > 0, temperature, 1.0)  # `sampling.sample` handles 0
+    divided = logits / tf.where(temperature > 0, temperature, 1.0)  # `draw_token.sample` handles 0
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
     # However small the temperature, the most likely token stays finite.
     return tf.where(logits < largest, divided, tf.maximum(divided, logits.dtype.min))

@@ -28,6 +28,7 @@ from txl_tf.inference.generation.readers import FEW, FewTexts, ManyTexts, Reader
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.ops.plain import accurate_dtype
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -210,7 +211,7 @@ class Generator(tf.Module):
         padding = [[0, 0], [0, segments * self.segment - longest]]
         targets = tf.pad(tf.where(real, tokens, -1), padding, constant_values=-1)
         inputs = tf.concat([tf.fill([batch_size, 1], start_token), tf.maximum(targets, 0)], axis=1)
-        dtype = tf.float64 if self.model.compute_dtype == "float64" else tf.float32
+        dtype = accurate_dtype(self.model.compute_dtype)
 
         def body(i: tf.Tensor, cache: Cache, scores: tf.TensorArray) -> tuple[Any, ...]:
             hidden, cache = self.read_segment(self.cut(inputs, i), cache)

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.ops.int8 import quantized
+from txl_tf.ops.plain import accurate_dtype
 
 
 class Stored(typing.NamedTuple):
@@ -76,7 +77,7 @@ class LayerSlice:
     @property
     def dtype(self) -> tf.DType:
         """The dtype of what `read` returns: float32 at least."""
-        return tf.float64 if self.stored.numbers.dtype == tf.float64 else tf.float32
+        return accurate_dtype(self.stored.numbers.dtype)
 
     def scales(self) -> tf.Tensor | None:
         """The scales of the layer's int8 numbers, [F]; None: there are none."""

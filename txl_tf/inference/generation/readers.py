@@ -153,8 +153,6 @@ class FewTexts:
 
     def end(self, cache: Cache) -> Cache:
         """See Reader."""
-        if isinstance(cache.keys, tuple):
-            return cache
         dtype = self.decoder.model.compute_dtype
         return cache.changed(lambda rings: tuple(tf.unstack(without_bits(rings, dtype))))
 

@@ -87,7 +87,7 @@ class Predictor:
         batch_size: int | None = None,
         jit_compile: bool = False,
     ):
-        self.trained, self.dev = trained, trained.dev_metrics() or {}
+        self.trained, self.dev = trained, trained.dev_metrics()
         sizes = {} if batch_size is None else {"batch_size": batch_size}
         self.config = trained.config.replace(eval={"jit_compile": jit_compile} | sizes)
         self.task = families.task_of(self.config, families.FineTuning)

@@ -50,7 +50,7 @@ class ServedTask(Served):
         self._task: Any = families.task_of(trained.config, families.FineTuning)
         self.readme = self._task.name if (READMES / f"{self._task.name}.md").exists() else "task"
         self.step = trained.step
-        self.dev = trained.dev_metrics() or {}
+        self.dev = trained.dev_metrics()
         self.model, self.vocabulary, self.labels = trained.model, trained.vocabulary, trained.class_names()
         self.lengths = tuple(lengths or config.lengths())
         self.scheme = table_columns(trained.model_dir, None, labelled=False).scheme

@@ -21,7 +21,7 @@ PADDING = -4
 _COUNT = r"(?s)\*(\d{1,3}).*"
 
 
-def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTensor, tf.Tensor]:
+def split_at_blanks(texts: tf.Tensor, marker: str) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Cuts texts, strings [B], at their blanks, in TensorFlow ops.
 
     `marker` is how a blank is written; *N after it makes it a blank of N tokens. If it is ____, a longer row of

@@ -19,6 +19,7 @@ import tensorflow as tf
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.models.xlnet.model import Text, XLNet
+from txl_tf.ops.plain import accurate_dtype
 
 ORDERS = ("left_to_right", "right_to_left", "confident")
 """Orders by name. "confident": each hypothesis next predicts the missing token with the highest probability."""
@@ -68,7 +69,7 @@ class Filler(tf.Module):
         super().__init__(name="filler")
         self.model = model
         self.allowed = tf.constant(allowed)
-        self.dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
+        self.dtype = accurate_dtype(model.compute_dtype)
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         self.predict = compiled(self.predict)
         self.score_rows = compiled(self.score_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from txl_tf.errors import InputError
@@ -134,7 +134,7 @@ class TransformerXLConfig(Group):
     @property
     def rates(self) -> Rates:
         """The dropout rates of all sites."""
-        return Rates.of(self.dropout)._replace(**given_rates(self.dropout_sites, Rates._fields))
+        return Rates.of(self.dropout)._replace(**given_rates(self.dropout_sites))
 
     @property
     def reach(self) -> Reach:
@@ -142,7 +142,7 @@ class TransformerXLConfig(Group):
         return Reach(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Reach)})
 
 
-def given_rates(text: str, sites: Collection[str]) -> dict[str, float]:
+def given_rates(text: str) -> dict[str, float]:
     """The rates in the text of `dropout_sites`, such as "input:0.6,qkv:0.2", by site.
 
     InputError for an unknown site, one given twice, or a rate that is not in [0, 1).
@@ -150,8 +150,10 @@ def given_rates(text: str, sites: Collection[str]) -> dict[str, float]:
     given: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         site, colon, number = part.partition(":")
-        if not colon or site not in sites:
-            raise InputError(f"dropout_sites={text}: {part!r} must be SITE:RATE, with a SITE of {', '.join(sites)}")
+        if not colon or site not in Rates._fields:
+            raise InputError(
+                f"dropout_sites={text}: {part!r} must be SITE:RATE, with a SITE of {', '.join(Rates._fields)}"
+            )
         if site in given:
             raise InputError(f"dropout_sites={text} has {site} twice")
         try:

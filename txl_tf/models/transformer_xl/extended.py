@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.model import Own, TransformerXL
+from txl_tf.models.transformer_xl.model import Lengths, TransformerXL
 
 
 class Extended(typing.NamedTuple):
@@ -47,7 +47,7 @@ def read(
     """
     t_len, e_len = segment.shape[1], reach.ext_len
     tokens = tf.concat([state.tokens, segment], axis=1)
-    hidden, mems = model(tokens, state.mems, reach=reach, own=Own(state.seen, length), **inputs)
+    hidden, mems = model(tokens, state.mems, reach=reach, lengths=Lengths(state.seen, length), **inputs)
     if length is None:
         newest, length = tokens[:, t_len:], tf.constant(t_len)
     else:

@@ -18,16 +18,16 @@ from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.ops.int8 import round_table, round_variable
 
 
-class Own(NamedTuple):
+class Lengths(NamedTuple):
     """How many tokens of a segment belong to the text; the others are padding.
 
-    seen: int32 [B], of the first E tokens, if they are the extended context (`reach.ext_len`): the newest ones. The
+    context: int32 [B], of the first E tokens, if they are the extended context (`reach.ext_len`): the newest ones. The
         memory then ends before these E tokens. None: there is no extended context.
-    length: int32 scalar, of the other tokens. The rest is padding, which no token sees and no memory holds. None: all.
+    segment: int32 scalar, of the other tokens. The rest is padding, which no token sees and no memory holds. None: all.
     """
 
-    seen: tf.Tensor | None = None
-    length: tf.Tensor | None = None
+    context: tf.Tensor | None = None
+    segment: tf.Tensor | None = None
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -81,7 +81,7 @@ class TransformerXL(Decoder):
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
         look: Look | None = None,
-        own: Own | None = None,
+        lengths: Lengths | None = None,
         before_dropout: Callable[[tf.Tensor], None] | None = None,
     ) -> tuple[tf.Tensor, Mems]:
         """Reads a segment with the memory of earlier segments: hidden [B, T, D], for `nll` or `log_prob`, and new Mems.
@@ -95,7 +95,7 @@ class TransformerXL(Decoder):
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
             look: as for `read_segment`.
-            own: which tokens belong to the text; None: all.
+            lengths: how many tokens belong to the text; None: all.
             before_dropout: called with the hidden states as they are before the last dropout.
 
         Raises:
@@ -111,7 +111,7 @@ class TransformerXL(Decoder):
         token_seed, position_seed = split_seed(seeds.shared, 2)
         embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
-        seen, length = own or Own()
+        seen, length = lengths or Lengths()
         moved = t_len if length is None else length  # tokens that enter the memory
         remembered = length
         if seen is not None:

@@ -109,7 +109,7 @@ class StatefulTransformerXL(Configured):
 
     def get_config(self) -> dict[str, Any]:
         """The settings as a dict, B and the name."""
-        return super().get_config() | {"batch_size": self.batch_size, "name": self.name}
+        return super().get_config() | {"batch_size": self.batch_size}
 
 
 class SeparateTexts(keras.callbacks.Callback):

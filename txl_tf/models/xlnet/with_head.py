@@ -104,15 +104,15 @@ class XLNetWithHead(Configured):
             def cut(tensor: tf.Tensor) -> tf.Tensor:
                 return tf.gather(tf.reshape(tensor, [-1, count, segment_len]), i, axis=1)
 
-            there = ~cut(texts.padding)
+            padding = cut(texts.padding)
             hidden, _, new = self.body(
                 cut(texts.tokens),
                 mems,
-                text=Text(cut(texts.segments), padding=~there),
+                text=Text(cut(texts.segments), padding=padding),
                 seed=Seeds(None if shared[0] is None else shared[i], None if lanes[0] is None else lanes[i]),
                 training=texts.training,
             )
-            known = mems.length + tf.reduce_sum(tf.cast(there, tf.int32), axis=1)
+            known = mems.length + tf.reduce_sum(tf.cast(~padding, tf.int32), axis=1)
             return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
 
         mems = self.body.initial_mems(tf.shape(texts.tokens)[0], min(self.config.mem_len, (count - 1) * segment_len))

@@ -55,7 +55,7 @@ def model_type(source: str) -> str:
 
 def has_tensors(source: str) -> bool:
     """Whether a directory has a file that `open_tensors` would read."""
-    return any(_weights(source))
+    return any(_weights(_in(source)))
 
 
 def needed(names: Sequence[str], where: str) -> list[str]:
@@ -63,11 +63,12 @@ def needed(names: Sequence[str], where: str) -> list[str]:
 
     InputError if there is no config.json, or no weights; `where` is the model.
     """
-    weights = next(([name] for name in _OPENERS if name in names), [])
-    if not weights and (index := next((name for name in _OPENERS if f"{name}.index.json" in names), None)):
-        stem, _, ending = index.rpartition(".")
+    kind, file = next(_weights(names.__contains__), ("", ""))
+    weights = [file] if file else []
+    if file.endswith(".index.json"):
+        stem, _, ending = kind.rpartition(".")
         shard = re.compile(rf"{re.escape(stem)}-\d+-of-\d+\.{ending}")
-        weights = [f"{index}.index.json", *filter(shard.fullmatch, names)]
+        weights += filter(shard.fullmatch, names)
     if "config.json" not in names:
         raise InputError(f"{where} has no config.json")
     if not weights:
@@ -82,18 +83,21 @@ def open_tensors(source: str) -> TensorFile:
 
     InputError if no such file exists, or one is damaged; or the shards are not those of their index.
     """
-    name, path = next(_weights(source), ("", ""))
-    if not path:
+    kind, name = next(_weights(_in(source)), ("", ""))
+    if not name:
         raise InputError(f"{source} has none of {', '.join(_OPENERS)}{_hint(source)}")
-    opener = _OPENERS[name]
+    opener, path = _OPENERS[kind], tf.io.gfile.join(source, name)
     return unwrapped(_open_shards(source, path, opener) if path.endswith(".index.json") else opener(path))
 
 
-def _weights(source: str) -> Iterator[tuple[str, str]]:
-    """The names and paths of a directory's files with the weights, or of the indices of their shards."""
-    for name in _OPENERS:
-        paths = [tf.io.gfile.join(source, f"{name}{end}") for end in ("", ".index.json")]
-        yield from ((name, path) for path in paths if tf.io.gfile.exists(path))
+def _weights(exists: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """The kinds of files with the weights, and the names of those that exist, or of the indices of their shards."""
+    for kind in _OPENERS:
+        yield from ((kind, name) for name in (kind, f"{kind}.index.json") if exists(name))
+
+
+def _in(source: str) -> Callable[[str], bool]:
+    return lambda name: tf.io.gfile.exists(tf.io.gfile.join(source, name))
 
 
 def _open_torch(path: str) -> TensorFile:
@@ -172,11 +176,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
         shapes[tensor] = files[name].shapes[tensor]
     if unlisted := sorted({tensor for file in files.values() for tensor in file.shapes} - set(shapes)):
         raise InputError(f"{index} does not list {unlisted[0]}, which one of its files has: {_REMEDY}")
-
-    def read(tensor: str) -> np.ndarray:
-        return files[places[tensor]].read(tensor)
-
-    return TensorFile(index, shapes, read)
+    return TensorFile(index, shapes, lambda tensor: files[places[tensor]].read(tensor))
 
 
 def _hint(source: str) -> str:

@@ -185,11 +185,8 @@ def _with_identity_projection(file: TensorFile, d_model: int) -> TensorFile:
         "sequence_summary.summary.weight": np.eye(d_model, dtype=np.float32),
         "sequence_summary.summary.bias": np.zeros([d_model], np.float32),
     }
-
-    def read(name: str) -> np.ndarray:
-        return added[name] if name in added else file.read(name)
-
-    return TensorFile(file.path, file.shapes | {name: array.shape for name, array in added.items()}, read)
+    shapes = file.shapes | {name: array.shape for name, array in added.items()}
+    return TensorFile(file.path, shapes, lambda name: added[name] if name in added else file.read(name))
 
 
 def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:

@@ -58,15 +58,11 @@ class TaggedExamples(ExampleSet):
         number = {name: i for i, name in enumerate(self.labels)}
         return [[number[tag] for tag in text.tags] for text in self.texts]
 
-    @property
-    def default(self) -> int:
-        """The number of the tag of a word without pieces: that of O, or 0."""
-        return self.labels.index("O") if "O" in self.labels else 0
-
     def tags(self, outputs: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The numbers of the tags of each text's words, from outputs, and their log-probabilities, each [W]."""
         if "log_probs" not in outputs:
-            return self.of_words(outputs["tag"], self.default), self.of_words(outputs["log_prob"], 0.0)
+            default = schemes.default_tag(self.labels)
+            return self.of_words(outputs["tag"], default), self.of_words(outputs["log_prob"], 0.0)
         rows, rules = self.log_probs(outputs), schemes.allowed(self.labels, self.scheme)
         found = list[np.ndarray](), list[np.ndarray]()
         for start in range(0, len(rows), _AT_ONCE):
@@ -78,7 +74,7 @@ class TaggedExamples(ExampleSet):
 
     def log_probs(self, outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The log-probabilities of all tags of each text's words, [W, C]."""
-        return self.of_words(outputs["log_probs"], only(self.default, len(self.labels)))
+        return self.of_words(outputs["log_probs"], only(schemes.default_tag(self.labels), len(self.labels)))
 
     def forbids(self) -> bool:
         """Whether the scheme of the tags forbids sequences. IOB1 does not: an entity may begin with I."""

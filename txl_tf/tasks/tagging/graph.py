@@ -128,7 +128,7 @@ def signatures(served: Served) -> Signatures:
             lambda t_len: pad_left(parts, segments, t_len),
             lambda found: {name: of_pieces(parts, values) for name, values in found.items()},
         )
-        default = labels.index("O") if "O" in labels else 0
+        default = schemes.default_tag(labels)
         if "log_probs" in found:
             log_probs = tf.cast(found["log_probs"], tf.float32)
             (of_words,) = at_words(begin, end, words, [(log_probs, only(default, len(labels)))])

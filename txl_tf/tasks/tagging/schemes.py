@@ -81,6 +81,11 @@ def allowed(labels: Sequence[str], scheme: str) -> np.ndarray:
     return np.array([[may_follow(first, then) for then in found] for first in found])
 
 
+def default_tag(labels: Sequence[str]) -> int:
+    """The number of the tag of a word without pieces: that of O, or 0."""
+    return labels.index("O") if "O" in labels else 0
+
+
 def scheme_of(labels: Iterable[str]) -> str | None:
     """IOB if all tags are O or have a prefix, PLAIN if none is or has; None if only some are or have."""
     every = set(labels)

@@ -22,7 +22,7 @@ _SIGNS = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA")
 
 
 @functools.cache
-def character_kinds(runs: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def character_kinds(runs: bool) -> tuple[np.ndarray, np.ndarray]:
     """The codes at which the kind of characters changes, and the kinds, int32 [k]; `runs`: Han and Kana are letters."""
     kinds = np.full([sys.maxunicode + 1], OTHER, np.int32)
     for code in range(sys.maxunicode + 1):

@@ -83,7 +83,7 @@ def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -
     `confidence` [n] are the predictions' probabilities; those that are NaN are left out. `right` is bool [n].
     """
     counts, accuracy, mean, error = reliability_bins(confidence, right)
-    about = f"expected calibration error {error:.4f}; {len(confidence):,} examples"
+    about = f"expected calibration error {error:.4f}; {counts.sum():,} examples"
     figure = new_figure(4.5, 5.5, title, about)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     starts = np.arange(BINS) / BINS

@@ -38,8 +38,8 @@ class Gallery:
             self.board.text(step, "sample", "\n\n".join(parts))
         if self.maps is None:
             return
-        for name, pixels in self.maps.pictures(step, all_heads=self._is_rare(step)):
-            self.board.picture(step, name, pixels)
+        for name, figure in self.maps.pictures(step, all_heads=self._is_rare(step)):
+            self.board.picture(step, name, figure)
 
     def show_histograms(self, step: int) -> None:
         """Writes histograms of the weights and of the last update, rarely; the weights are those in training."""

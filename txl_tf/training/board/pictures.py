@@ -106,8 +106,8 @@ def distance_picture(shares: np.ndarray, bounds: Sequence[int], title: str) -> F
     return figure
 
 
-def bins_picture(labels: Sequence[str], values: Sequence[float | None], about: str, title: str) -> Figure:
-    """A curve over bins, with each value written at its point; None leaves a gap. `about` names the horizontal axis."""
+def bins_picture(labels: Sequence[str], values: Sequence[float | None], axis_name: str, title: str) -> Figure:
+    """A curve over bins, with each value written at its point; None leaves a gap. `axis_name` names the bins."""
     figure = new_figure(
         0.7 * len(labels) + 1, 3, title, "mean of the targets in each bin, in nats; the axis does not begin at 0"
     )
@@ -119,6 +119,6 @@ def bins_picture(labels: Sequence[str], values: Sequence[float | None], about: s
             axes.annotate(f"{height:.3f}", (i, height), (0, 6), textcoords="offset points", ha="center", fontsize=8)
     axes.margins(y=0.2)
     axes.set_xticks(range(len(labels)), labels, fontsize=8)
-    axes.set_xlabel(about, fontsize=9)
+    axes.set_xlabel(axis_name, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

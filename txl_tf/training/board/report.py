@@ -140,13 +140,13 @@ class Report:
         curves |= {name: line[key] for name in TITLES | SCALING_TITLES if (key := name.partition("/")[2]) in line}
         self.board.scalars(step, curves)
 
-    def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
-        """Reports one evaluation during training; `result` is returned by `evaluate` of `train`."""
+    def evaluation(self, step: int, result: dict[str, Any]) -> None:
+        """Reports one evaluation on valid during training; `result` is returned by `evaluate` of `train`."""
         measured = result.get("metrics", {})
         bits = [f"bits per byte {result['bits_per_byte']:.4f}"] if "bits_per_byte" in result else []
         texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
-        print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
-        curves = {f"{name}_{split}": value for name, value in self._loss_curves(result["loss"]).items()}
+        print(f"step {step:>7,} | valid: {' | '.join(texts)}", flush=True)
+        curves = {f"{name}_valid": value for name, value in self._loss_curves(result["loss"]).items()}
         curves |= {f"metrics/{name}": value for name, value in (measured | result.get("baselines", {})).items()}
         if "bits_per_byte" in result:
             curves["loss/bits_per_byte"] = result["bits_per_byte"]
@@ -155,7 +155,7 @@ class Report:
             curves |= {
                 f"loss_by_{about}/{label}": loss for label, loss in zip(parts["bins"], parts["loss"], strict=True)
             }
-            title = f"Loss by {about} on {split}, step {step:,}"
+            title = f"Loss by {about} on valid, step {step:,}"
             self.board.picture(step, f"loss/by_{about}", bins_picture(parts["bins"], parts["loss"], about, title))
         self.board.scalars(step, curves)
 

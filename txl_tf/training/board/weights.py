@@ -53,7 +53,7 @@ def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[]
         context, sharding = tf.distribute.get_replica_context(), optimizer.sharding
         weights = [sharding.weight(i) for i in range(len(sharding.variables))]
         norm, update = (
-            tf.sqrt(2 * tf.reduce_sum(sharding.halved_squares(context, tensors)))
+            tf.sqrt(2 * tf.reduce_sum(sharding.sum_over_shards(context, tf.stack([tf.nn.l2_loss(x) for x in tensors]))))
             for tensors in (weights, optimizer.last_update())
         )
         return norm, update / norm

@@ -58,9 +58,10 @@ class WeightAverage:
         """In this context the model's weights are the averages."""
         self._swap()
         try:
-            with self.sharding.filled(self._fill):
-                yield
+            self._fill()
+            yield
         finally:
+            self.sharding.empty()
             self._swap()
 
     def _swap(self) -> None:
