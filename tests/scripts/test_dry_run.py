@@ -83,3 +83,9 @@ def test_signs_of_missing_values_are_said(tmp_path, label, said):
     if done.returncode == 0:
         assert "1 text such as 'nan' (line 4) may stand for a missing one" in done.stdout
         assert ("may be none" in done.stdout) == (label == "-")
+
+
+def test_quotes_that_stay_around_labels_are_said(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\na,'x'\nb,'y'\nc,'x'\nd,'y'\n")
+    done = processes.run(["scripts/finetune.py", "--dry_run", "--task=classification", f"--train={tmp_path / 'a.csv'}"])
+    assert done.returncode == 0 and """labels such as "'x'" are read as they stand""" in done.stdout

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import decimal
 import json
+import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
 """The signs of pandas, databases and spreadsheet programs for a missing value or an error, in small letters."""
-SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", "-1"}
+SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
 """These, and signs that may stand for a missing value or for themselves."""
 
 LabelReader = Callable[[dict[str, Any], str], str]
@@ -165,7 +166,7 @@ def twins(labels: Sequence[str]) -> list[str]:
 
 
 def _likeness(label: str) -> Hashable:
-    plain = "".join(filter(str.isprintable, "".join(label.split()))).casefold()
+    plain = "".join(filter(str.isprintable, unicodedata.normalize("NFKC", "".join(label.split())))).casefold()
     with contextlib.suppress(decimal.InvalidOperation):
         number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
         return number if number.is_finite() else plain

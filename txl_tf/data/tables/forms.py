@@ -98,9 +98,7 @@ NOT_TEXT = (
     Form("a pointer of Git LFS", (b"version https://git-lfs",), remedy="fetch the file itself with git lfs pull"),
 )
 """Files of other programs."""
-_ANNOTATIONS = re.compile(
-    r'^(T\d+\t\S+ \d+ \d+[\t;]|\d+\|t\|.*\n\d+\|a\||#FORMAT=WebAnno|c=".*" \d+:\d+ \d+:\d+\|\|t=)', re.MULTILINE
-)
+_ANNOTATIONS = re.compile(r'(?m)^(T\d+\t\S+ \d+ \d+[\t;]|\d+\|t\|.*\n\d+\|a\||#FORMAT=WebAnno|c=".*" \d+:\d+ .*\|\|t=)')
 _PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 _SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")

@@ -179,10 +179,11 @@ class _Reader:
         )
 
     def _require_entities(self) -> None:
-        """Raises InputError if the tags would name entities in capitals, or open and close brackets around them."""
-        small = schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB
+        """Raises InputError if the tags would name entities if written otherwise, or are brackets around them."""
+        plain = [re.sub("(?<=^B)EGIN|(?<=^I)NSIDE|(?<=^O)UTSIDE", "", tag.strip("'\"").upper()) for tag in self.first]
+        small = schemes.scheme_of(plain) == schemes.IOB
         if small or all(map(_BRACKETS.fullmatch, self.first)):
-            found = "has small letters" if small else "opens or closes a bracket"
+            found = "has small letters, quotes or whole words" if small else "opens or closes a bracket"
             odd = [tag for tag in self.first if tag == "o" or schemes.scheme_of([tag]) != schemes.IOB]
             tag = [*odd, *self.first][0]
             raise InputError(
