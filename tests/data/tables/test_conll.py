@@ -186,6 +186,8 @@ def test_words_with_joined_tags_are_refused(tmp_path, separator):
 def test_several_words_with_their_tags_in_a_line_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"line 1 has 'EU acts', several words with their tags: give a line for each"):
         read(tmp_path, "EU acts\tB-ORG O\nGo\tO\n", "a.txt")
+    with pytest.raises(InputError, match="several words with their tags"):
+        read(tmp_path, "EU acts\tB-ORG O\nGo\tO\n", "a.txt", labelled=False, known=TAGS)
     assert words(read(tmp_path, "New York\tB-LOC\nist\tO\n", "a.txt")) == [["New York", "ist"]]
 
 
