@@ -66,7 +66,9 @@ def test_a_dry_run_needs_no_model(tmp_path):
     flags = ["--task=classification", f"--train={tmp_path / 'a.csv'}"]
     done = processes.run(["scripts/finetune.py", "--dry_run", *flags])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].endswith("a.csv: labels that may be none, with their rows: '4' (1)")
+    assert done.stdout.splitlines()[1].endswith(
+        "a.csv: labels that may be mistakes or missing, with their rows: '4' (1)"
+    )
     done = processes.run(["scripts/finetune.py", *flags])
     assert done.returncode == 1 and done.stderr.startswith("error: give --init: the pretrained model")
 
@@ -82,7 +84,7 @@ def test_signs_of_missing_values_are_said(tmp_path, label, said):
     assert said in done.stdout + done.stderr
     if done.returncode == 0:
         assert "1 text such as 'nan' (line 4) may stand for a missing one" in done.stdout
-        assert ("may be none" in done.stdout) == (label == "-")
+        assert ("may be mistakes" in done.stdout) == (label == "-")
 
 
 def test_quotes_that_stay_around_labels_are_said(tmp_path):
