@@ -80,7 +80,9 @@ flags.DEFINE_enum(
 flags.DEFINE_string("settings_from", None, "in place of --preset: the settings of the run in this model_dir; or gs://")
 flags.DEFINE_list("seeds", ["1"], "seeds of new heads, dropout and the order of examples; one run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
-require_flags("init", "train", "model_dir")
+require_flags("init", unless="dry_run")
+require_flags("train")
+require_flags("model_dir", unless="dry_run")
 define_example_flags()
 define_strategy_flags()
 

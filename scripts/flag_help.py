@@ -22,7 +22,7 @@ shared = []
 """The names of the settings that --set sets."""
 
 _required = []
-"""The flags that the command needs."""
+"""The flags that the command needs, each with the flag that makes it unneeded; "": none does."""
 
 
 def place(*names, heading="", usual=True):
@@ -35,15 +35,15 @@ def place(*names, heading="", usual=True):
         _places.setdefault(name, (heading, usual))
 
 
-def require_flags(*names):
-    """Makes the command require these flags."""
-    _required.extend(names)
+def require_flags(*names, unless=""):
+    """Makes the command require these flags, unless another flag is given."""
+    _required.extend((name, unless) for name in names)
 
 
 def check_required():
     """Raises InputError if a flag that the command needs was not given."""
-    for name in _required:
-        if flags.FLAGS[name].value is None:
+    for name, unless in _required:
+        if flags.FLAGS[name].value is None and not (unless and flags.FLAGS[unless].value):
             raise InputError(f"give --{name}: {_CHOICES.sub('', flags.FLAGS[name].help)}")
 
 

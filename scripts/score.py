@@ -33,6 +33,7 @@ from flag_help import require_flags
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.forms import ENDS, kind_of
+from txl_tf.data.tables.json_records import is_json
 from txl_tf.data.tables.results import is_table, require_room, write_results
 from txl_tf.errors import InputError
 from txl_tf.storage.strict_json import json_line
@@ -99,6 +100,8 @@ def main(_):
         require_room(FLAGS.output, rows.table, columns, len(SCORES))
     for remark in () if rows is None else rows.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
+    if rows is None and lines and is_json(lines[0]):
+        print(f"{FLAGS.input}: JSON is scored with its marks; give its texts in a file named .jsonl", file=sys.stderr)
     model = LanguageModel.load(given_model(), FLAGS.checkpoint, **given_precision(), **given_reach())
     if FLAGS.output:
         make_folder_of(FLAGS.output)

@@ -57,3 +57,37 @@ def test_a_guess_is_said(tmp_path):
 def test_columns_are_offered(tmp_path):
     done = finetune(tmp_path, "multi_label", "bits.csv")
     assert done.returncode == 1 and "give --label_columns=x,y" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_dry_run_needs_no_model(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(4)) + "Total,4\n"
+    )
+    flags = ["--task=classification", f"--train={tmp_path / 'a.csv'}"]
+    done = processes.run(["scripts/finetune.py", "--dry_run", *flags])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].endswith(
+        "a.csv: labels that may be mistakes or missing, with their rows: '4' (1)"
+    )
+    done = processes.run(["scripts/finetune.py", *flags])
+    assert done.returncode == 1 and done.stderr.startswith("error: give --init: the pretrained model")
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [("\\N", "line 2 has the label '\\\\N', which stands for a missing value"), ("-", "rows: '-' (2)"), ("y", "")],
+)
+def test_signs_of_missing_values_are_said(tmp_path, label, said):
+    rows = [("a", label), ("b", label), ("nan", "x"), ("c", "x"), ("d", "y"), ("-1.5", "y")]
+    (tmp_path / "a.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{own}\n" for text, own in rows))
+    done = processes.run(["scripts/finetune.py", "--dry_run", "--task=classification", f"--train={tmp_path / 'a.tsv'}"])
+    assert said in done.stdout + done.stderr
+    if done.returncode == 0:
+        assert "1 text such as 'nan' (line 4) may stand for a missing one" in done.stdout
+        assert ("may be mistakes" in done.stdout) == (label == "-")
+
+
+def test_quotes_that_stay_around_labels_are_said(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\na,'x'\nb,'y'\nc,'x'\nd,'y'\n")
+    done = processes.run(["scripts/finetune.py", "--dry_run", "--task=classification", f"--train={tmp_path / 'a.csv'}"])
+    assert done.returncode == 0 and """labels such as "'x'" are read as they stand""" in done.stdout

@@ -120,6 +120,9 @@ def test_a_column_of_a_table_is_scored(model, tmp_path):
         assert int(row[2]) == len(score.ids) and float(row[3]) == pytest.approx(score.total, abs=1e-4)
     lines = [json.loads(line) for line in run("score", *flags).stdout.splitlines()]
     assert [line["text"] for line in lines] == ["line 1", "no line"]
+    (tmp_path / "json.txt").write_text('{"text": "line"}\n')
+    done = run("score", f"--input={tmp_path}/json.txt")
+    assert done.returncode == 0 and "json.txt: JSON is scored with its marks; give its texts in" in done.stderr
     (tmp_path / "t.txt").write_text("line\n")
     for given, said in (
         ([f"--input={tmp_path}/t.csv"], "no column 'text' but 'id', 'review'"),

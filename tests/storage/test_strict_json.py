@@ -50,6 +50,14 @@ def test_every_reader_refuses_hostile_json(name, kind, tmp_path):
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
 
 
+def test_two_values_of_one_key_are_refused():
+    assert parse_json('{"a": [{"b": 1, "b": 1}]}', "f") == {"a": [{"b": 1}]}
+    with pytest.raises(
+        InputError, match=r"f is not JSON \(an object has the key 'b' twice, with different values\): do"
+    ):
+        parse_json('{"a": [{"b": 1, "c": 3, "b": 2}]}', "f", "do")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind != "record of a list"])
 def test_config_of_hugging_face(kind, tmp_path):
     (tmp_path / "config.json").write_bytes(HOSTILE[kind])

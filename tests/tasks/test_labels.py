@@ -14,6 +14,9 @@ def test_labels_that_differ_by_case_are_told():
         f"the labels {pair} differ only by case or spaces, and are 2 classes: if one is meant, correct the file"
         for pair in ("'Good', 'good'", "'bad day', 'badday'")
     ]
+    for other in ("caf\u00e9\u200b", "cafe\u0301", "\uff43af\u00e9"):  # as they look
+        (said,) = twins(("caf\u00e9", other, "bad"))
+        assert said.endswith("differ only by case or spaces, and are 2 classes: if one is meant, correct the file")
     one, other = "12345678901234567890", "12345678901234567891"  # as floats they are equal
     assert twins(("1", "1.0", "01", "2", one, other, "nan", "inf")) == [
         "the labels '1', '1.0', '01' are one number, and are 3 classes: if one is meant, correct the file"
@@ -37,6 +40,6 @@ def test_labels():
     assert imbalance(("a", "b"), numbers) == "2 classes: a 75.0%, b 25.0%; the largest is 3.0 times the smallest"
     np.testing.assert_allclose(class_weights(numbers, 3), [2 / 3, 2, 2 / 3, 2 / 3])
     assert scores([row("-1.5"), row("3")]).tolist() == [-1.5, 3]
-    for label in ("much", "nan", "inf"):
+    for label in ("much", "nan", "inf", "1_0"):
         with pytest.raises(InputError, match=r"f, line 1 has the label .*, which is not a finite number"):
             scores([row(label)])

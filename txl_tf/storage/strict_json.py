@@ -27,7 +27,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
     encodings, or too deeply nested; `where` is the file, and `remedy` ends the message.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_equal_keys)
         escape = r"\\u[dD][89a-fA-F]"  # of a surrogate, which UTF-8 itself cannot hold
         if re.search(escape, text) if isinstance(text, str) else re.search(escape.encode(), text):
             value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
@@ -36,6 +36,14 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
         raise _error(f"{where} is nested too deeply", remedy) from None
     except ValueError as error:  # of JSON or of the encoding
         raise _error(f"{where} is not JSON ({one_line(error)})", remedy) from error
+
+
+def _without_equal_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    for name, value in pairs if len(found) < len(pairs) else ():
+        if value != found[name]:
+            raise ValueError(f"an object has the key {name!r} twice, with different values")
+    return found
 
 
 def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -173,7 +174,11 @@ class Classification(TextTask):
             names = texts.label_names(rows)
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
             rows.remarks += tuple(texts.twins(names))
-            if all(written_list(name) is not None for name in names):
+            counts = collections.Counter(row.label for row in rows)
+            odd = [f"{name!r} ({n:,})" for name, n in counts.items() if n == 1 or name.lower() in texts.SIGNS]
+            if 0 < len(odd) < len(counts) / 2:
+                rows.remarks += (f"labels that may be mistakes or missing, with their rows: {', '.join(odd[:5])}",)
+            if all(written_list(name) is not None or name[0] in "'\"" for name in names):
                 rows.remarks += (f"labels such as {names[0]!r} are read as they stand: --task=multi_label reads lists",)
         return rows
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import decimal
 import json
+import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
 
 
-MISSING = {"nan", "<na>", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
-"""The signs of pandas and spreadsheet programs for a missing value or an error, in small letters."""
+MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
+"""The signs of pandas, databases and spreadsheet programs for a missing value or an error, in small letters."""
+SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
+"""These, and signs that may stand for a missing value or for themselves."""
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
@@ -163,7 +166,7 @@ def twins(labels: Sequence[str]) -> list[str]:
 
 
 def _likeness(label: str) -> Hashable:
-    plain = "".join(label.split()).casefold()
+    plain = "".join(filter(str.isprintable, unicodedata.normalize("NFKC", "".join(label.split())))).casefold()
     with contextlib.suppress(decimal.InvalidOperation):
         number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
         return number if number.is_finite() else plain
@@ -233,6 +236,9 @@ def read_table(
             shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
+    if signs := [row for row in rows if row.text.lower() in SIGNS]:
+        shown = f"{signs[0].text!r} ({signs[0].where.rpartition(', ')[2]})"
+        rows.remarks += (f"{counted(len(signs), 'text')} such as {shown} may stand for a missing one",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]

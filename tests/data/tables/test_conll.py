@@ -183,6 +183,32 @@ def test_words_with_joined_tags_are_refused(tmp_path, separator):
     assert len(read(tmp_path, text, "a.txt", False, ("X",))) == 2
 
 
+def test_several_words_with_their_tags_in_a_line_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"line 1 has 'EU acts', several words with their tags: give a line for each"):
+        read(tmp_path, "EU acts\tB-ORG O\nGo\tO\n", "a.txt")
+    with pytest.raises(InputError, match="several words with their tags"):
+        read(tmp_path, "EU acts\tB-ORG O\nGo\tO\n", "a.txt", labelled=False, known=TAGS)
+    assert words(read(tmp_path, "New York\tB-LOC\nist\tO\n", "a.txt")) == [["New York", "ist"]]
+
+
+@pytest.mark.parametrize("outside", ["O", "_", "-"])
+@pytest.mark.parametrize("columns", [(1, 2), (2, 1)])
+def test_tags_in_two_columns_are_refused(tmp_path, outside, columns):
+    rows = [("Anna", "B", "PER"), ("Berg", "I", "PER"), ("ist", "O", outside), ("Oslo", "B", "LOC")]
+    text = "".join(f"{row[0]} {row[columns[0]]} {row[columns[1]]}\n" for row in rows)
+    letters, kinds = columns.index(1) + 2, columns.index(2) + 2
+    with pytest.raises(
+        InputError, match=f"column {letters} has the letters of tags and column {kinds} their kinds: give"
+    ):
+        read(tmp_path, text)
+    assert len(read(tmp_path, text, label_column=str(letters))) == 1
+
+
+def test_letters_alone_beside_parts_of_speech_are_tags(tmp_path):
+    texts = read(tmp_path, "Anna NE B\nist V O\nin P O\nOslo NE B\n")
+    assert tags(texts) == [["B", "O", "O", "B"]]
+
+
 def test_no_tensorflow_is_needed():
     import subprocess
     import sys

@@ -107,7 +107,15 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
         ("a.csv", b"\x78\x9c\x01\xff\x02\x05", r"a\.csv, line 1 is not UTF-8 .*: it may be a binary file, "),
         ("a.ods", b"PK\x03\x04..mimetypeapplication/vnd.oasis.opendocument.spreadsheet", "OpenDocument"),
         ("a.csv", b"PK\x03\x04..a.csv", r"a\.csv is a zip archive"),
-        ("a.ann", b"T1\tPER 0 4\tAnna\n", r"a\.ann is a file of brat's annotations: give the text with its spans"),
+        ("a.ann", b"T1\tPER 0 4\tAnna\n", r"a\.ann is a file of annotations of brat, .*: give the text with its spans"),
+        ("a.ann", b"#1\tAnnotatorNotes T1\tsure\nT1\tPER 0 4\tAnna\n", "of annotations of brat"),
+        ("a.txt", b"9|t|Pain\n9|a|It hurts.\n9\t0\t4\tPain\tDisease\tD1\n", "of annotations of brat, PubTator"),
+        (
+            "a.tsv",
+            b"#FORMAT=WebAnno TSV 3.3\n\n1-1\t0-4\tAnna\tPER\t\n1-2\t5-8\tist\t_\t\n",
+            "of annotations of .* WebAnno",
+        ),
+        ("a.con", b'c="pain" 1:0 1:1||t="problem"\n', "of annotations of .* i2b2"),
         (
             "a.txt",
             b"__label__good A fine film.\n",
@@ -120,6 +128,36 @@ def test_other_forms_are_refused_with_what_to_do(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=message):
         read(tmp_path / name)
+
+
+def test_a_named_column_of_webanno_and_tables_with_bars_are_read(tmp_path):
+    (tmp_path / "a.tsv").write_text("#FORMAT=WebAnno TSV 3.3\n\n1-1\t0-4\tAnna\tNN\n1-2\t5-8\tist\tVB\n")
+    columns = Columns(text_column="3", label_column="4")
+    ((_, values),) = forms.read_rows(str(tmp_path / "a.tsv"), columns, Faults("a"), tags=()).rows
+    assert values["3"] == ["Anna", "ist"] and values["4"] == ["NN", "VB"]
+    (tmp_path / "a.csv").write_text("id|own|text\n1|t|a\n2|t|b\n")
+    assert [values["text"] for _, values in read(tmp_path / "a.csv").rows] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "text,label\na,x\ntext,label\nb,y\n", "line 3 has the names of the columns again: remove it"),
+        ("a.csv", "text,label\na,x\n\ufefftext,label\nb,y\n", "line 3 has the names"),
+        ("a.jsonl", '{"text": "a", "n": "x"}\n{"text": "text", "n": "n"}\n', "line 2 has the names"),
+    ],
+)
+def test_a_header_inside_of_a_joined_file_is_a_fault(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        read(tmp_path / name)
+
+
+def test_a_text_that_is_its_columns_name_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text("text\ntext\n")
+    assert read(tmp_path / "a.csv").rows == [(2, {"text": "text"})]
+    (tmp_path / "b.csv").write_text("text,label\ntext,x\n")
+    assert read(tmp_path / "b.csv").rows == [(2, {"text": "text", "label": "x"})]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ def test_another_column(tmp_path):
         ("a.csv", "text,n\na,1\nb\n", "line 3 has 1 column, but line 1 has 2"),
         ("a.csv", 'text,n\n"a,1\n', "is not CSV"),
         ("a.csv", "", "no rows"),
+        ("a.csv", "text,text,,\na,b,,\n", "line 1 names the column 'text' twice: rename one"),
+        ("a.jsonl", '{"text": "a", "text": "b"}\n', "line 1 is not JSON .* the key 'text' twice"),
     ],
 )
 def test_faults_are_said(tmp_path, name, content, message):
@@ -113,8 +115,13 @@ def test_marked_up_text_is_counted(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "a.html").write_text("<!DOCTYPE html><p>text")
     (tmp_path / "a" / "b.ipynb").write_text('{\n "cells": []\n}')
+    (tmp_path / "a" / "c.conllu").write_text("1\tAnna\tAnna\tPROPN\n")
     source, _ = read(str(tmp_path / "a"), tmp_path)
-    assert source.remarks == ("1 file of HTML, read with its marks", "1 file of notebooks, read with their JSON")
+    assert source.remarks == (
+        "1 file of HTML, read with its marks",
+        "1 file of notebooks, read with their JSON",
+        "1 file of CoNLL, read with its tags",
+    )
 
 
 def test_markup_after_a_prolog_is_counted(tmp_path):
@@ -122,12 +129,14 @@ def test_markup_after_a_prolog_is_counted(tmp_path):
     (tmp_path / "a" / "a.xhtml").write_text('\ufeff<?xml version="1.0"?>\n<html><p>text')
     (tmp_path / "a" / "b.htm").write_text("<!-- saved --><html>text")
     (tmp_path / "a" / "c.xml").write_text('<?xml version="1.0"?>\n<page>text</page>')
+    (tmp_path / "a" / "c2.tmx").write_text('<tmx version="1.4">\n<seg>text</seg></tmx>')
+    (tmp_path / "a" / "c3.txt").write_text("<unk> is a word")
     (tmp_path / "a" / "d.ipynb").write_text('{"cells": []}')
     (tmp_path / "a" / "e.jsonl").write_text('"a text"\n"another"\n')
     source, _ = read(str(tmp_path / "a"), tmp_path)
     assert source.remarks == (
         "2 files of HTML, read with its marks",
-        "1 file of XML, read with its marks",
+        "2 files of XML, read with its marks",
         "1 file of notebooks, read with their JSON",
         "1 file of JSON without an object in each line, read with all marks",
     )

@@ -219,10 +219,15 @@ def test_numbers_and_small_letters_are_said(tmp_path):
     with pytest.raises(InputError, match=r"line 1: the tag 'b-per' has small letters.*--scheme=plain"):
         read(tmp_path, conll("b-per", "o", "i-per"), "a.conll")
     assert len(read(tmp_path, conll("b-per", "o"), "a.conll", scheme="plain")) == 1
+    for tags in (("BEGIN-PER", "INSIDE-PER", "OUTSIDE"), ('"B-PER"', '"O"'), ("'B-PER'", "O", "'O'")):
+        with pytest.raises(
+            InputError, match=r"line 1: the tag .* has small letters, quotes or whole words, and O, B-KIND"
+        ):
+            read(tmp_path, conll(*tags), "a.conll")
     with pytest.raises(InputError, match="line 2: the tag 'o' has small letters"):
         read(tmp_path, conll("B-PER", "o", "O"), "a.conll")
     with pytest.raises(InputError, match=r"line 1: the tag '\(PER\*' opens or closes a bracket"):
-        read(tmp_path, conll("(PER*", "*)", "*"), "a.conll")
+        read(tmp_path, conll("(PER*", "*)", "*", "(LOC)"), "a.conll")
     with pytest.raises(InputError, match=r"'B:PER' does not name an entity.*: correct it, or --scheme=plain"):
         read(tmp_path, conll("B:PER", "O"), "a.conll")
 

@@ -29,6 +29,7 @@ _OF_WORDS = {*TAGS, "pos", "upos", "xpos", "pos_tag", "ne", "chunk"}
 """The names that the first line of a file may have beside one of WORDS."""
 _LINE_END = re.compile("\r*\n|\r")
 _START = "-DOCSTART-"
+_WAY = "give a line for each word with a tab before its tag, and an empty line after each text"
 _ENTITY, _FRACTION = re.compile(rf"O|[{LETTERS}][-_].+"), re.compile(r"\d*\.\d+")
 _SEVERAL_WORDS = re.compile(r"\d+[-.]\d+")
 _CONLL_U = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
@@ -87,8 +88,8 @@ def read_conll(source: Source) -> Table:
     words = [line for line in lines if line[1] and not (marked and line[1][0].startswith("#"))]
     if not words:
         return Table([], [], [], path, name=path, form=FORM)
-    if labelled:
-        refuse_joined(path, words[:SOME])
+    if labelled or source.tags:
+        refuse_joined(path, words[:SOME], () if labelled else source.tags or ())
     width = len(words[0][1])
     names, header = _names(marked, words[0])
     word = _number(columns.text_column, names, WORDS, 1) if width > 1 else 1
@@ -131,13 +132,13 @@ def refuse_joined(path: str, lines: Sequence[Line], tags: Collection[str] = ()) 
     `tags` are those that are known; (): any.
     """
     cells = [cell for _, cells in lines for cell in cells]
+    spaces = [[cell.count(" ") for cell in cells] for _, cells in lines]
+    if any(map(any, spaces)) and all(len(one) == 2 and one[0] == one[1] for one in spaces):
+        raise InputError(f"{path}, line {lines[0][0]} has {cells[0][:40]!r}, several words with their tags: {_WAY}")
     for separator in "|/_#;,":
         parts = [cell.rpartition(separator) for cell in cells]
         if parts and all(word and tag and (not tags or tag in tags) for word, _, tag in parts):
-            raise InputError(
-                f"{path}, line {lines[0][0]} has {cells[0][:40]!r}, a word and its tag in one: give a line for each "
-                "word with a tab before its tag, and an empty line after each text"
-            )
+            raise InputError(f"{path}, line {lines[0][0]} has {cells[0][:40]!r}, a word and its tag in one: {_WAY}")
 
 
 def _cells(line: str) -> list[str]:
@@ -176,6 +177,13 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
         )
     if right or columns.named("label_column"):
         return 0
+    for letters, kinds in itertools.permutations((i for i in range(width) if i != word - 1), 2):
+        pairs = set(zip(cells[letters], cells[kinds], strict=True))
+        outside = {kind for letter, kind in pairs if letter == "O"}
+        are_letters = {"B", "O"} <= set(cells[letters]) <= {"O", *LETTERS}
+        if are_letters and [letter for letter, kind in pairs if kind in outside] == ["O"]:
+            both = f"column {kinds + 1} their kinds: give a column with both, such as B-PER"
+            raise InputError(f"{begin} {letters + 1} has the letters of tags and {both}")
     if all(map(_FRACTION.fullmatch, cells[tag - 1])):
         remedy = f"such as --label_column={found[0]}" if found else "with --label_column"
         raise InputError(f"{begin} {tag} has {first[tag - 1]!r}, not a tag: name the column of the tags, {remedy}")

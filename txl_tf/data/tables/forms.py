@@ -98,6 +98,7 @@ NOT_TEXT = (
     Form("a pointer of Git LFS", (b"version https://git-lfs",), remedy="fetch the file itself with git lfs pull"),
 )
 """Files of other programs."""
+_ANNOTATIONS = re.compile(r'(?m)^(T\d+\t\S+ \d+ \d+[\t;]|\d+\|t\|.*\n\d+\|a\||#FORMAT=WebAnno|c=".*" \d+:\d+ .*\|\|t=)')
 _PK, _OLE = (b"PK\x03\x04",), (b"\xd0\xcf\x11\xe0",)
 _SHEET = "save it in the spreadsheet program as .xlsx or as CSV (UTF-8), and give that file"
 _ZIP = Form("a zip archive or a document of an office program", _PK, remedy="unpack it, or save it as CSV (UTF-8)")
@@ -121,8 +122,11 @@ TABLES = (
         help="an object in each line, one list of objects, or an object whose `data` is such a list",
     ),
     Form(
-        "a file of brat's annotations",
-        looks=lambda source: re.match(r"T\d+\t\S+ \d+ \d+[\t;]", source.text) is not None,
+        "a file of annotations of brat, PubTator, WebAnno or i2b2",
+        looks=lambda source: (
+            (found := _ANNOTATIONS.search(source.text[: 1 << 16])) is not None
+            and not (found[0].startswith("#") and source.columns.named("text_column"))
+        ),
         remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
     ),
     Form(
@@ -212,6 +216,9 @@ def read_rows(
     if form.reads is None:
         raise InputError(f"{path} is {form.name}: {form.remedy or 'unpack it'}")
     table = form.reads(source)
+    for line, row in [] if columns.no_header else table.rows:  # joined files have their headers inside
+        if len(row) > 1 and all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items()):
+            faults.add(f"{table.where(line)} has the names of the columns again: remove it", line)
     return table.accepted() if labelled else table
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from txl_tf.counted import counted
+from txl_tf.data.tables import conll
 from txl_tf.data.tables.encodings import without_mark
 from txl_tf.data.tables.forms import ARCHIVES, NOT_TEXT, PACKED, begins_like
 from txl_tf.data.text.archives import is_of_a_mac, named_damage, tar_members, zip_members
@@ -85,9 +86,10 @@ def _marked_up(file: File, look: _Look) -> str:
     head = look.head.removeprefix(codecs.BOM_UTF8).lstrip()
     if re.match(rb"<[!?h]", head, re.IGNORECASE) and re.search(rb"<(!doctype html|html)\b", head, re.IGNORECASE):
         return "of HTML, read with its marks"
-    if head.startswith(b"<?xml"):
+    if head.startswith(b"<?xml") or (re.match(rb"<[a-z][^<>]*>", head, re.IGNORECASE) and b"</" in head):
         return "of XML, read with its marks"
-    return "of notebooks, read with their JSON" if file.name.lower().endswith(".ipynb") else ""
+    said = {"ipynb": "of notebooks, read with their JSON", **dict.fromkeys(conll.ENDS, "of CoNLL, read with its tags")}
+    return said.get(file.name.lower().rpartition(".")[2], "")
 
 
 class _Look(NamedTuple):

@@ -20,6 +20,7 @@ from txl_tf.data.tables.arrow import Groups
 from txl_tf.data.tables.dataset_folders import ENDS
 from txl_tf.data.tables.delimited import QUOTED_HEADER, SEPARATOR_LINE, SEPARATORS, cells_of, cells_without_quotes
 from txl_tf.data.tables.json_records import is_json, json_entries, json_lines
+from txl_tf.data.tables.table import refuse_twice
 from txl_tf.data.text.blocks import Piece, TextRules, by_split
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
@@ -154,6 +155,7 @@ def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[st
         separator = named[1] if named else "\t" if form == "TSV" else max(SEPARATORS, key=head.count)
         rows = cells_of(file.shown, lines, first, separator, faults)
     _, names = next(rows, (1, []))
+    refuse_twice(list(filter(None, names)), f"{file.shown}, line {first}")
     for line, values in rows:
         if len(values) == len(names):
             yield line, dict(zip(names, values, strict=True))

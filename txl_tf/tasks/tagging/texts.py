@@ -27,6 +27,7 @@ from txl_tf.tasks.texts import name_of
 
 DOCUMENTS = ("doc_id", "document_id", "doc", "document")
 """The columns of documents, in each of which sentences may be counted anew."""
+_BRACKETS = re.compile(r"\(.+|.*\*.*|.+\)")  # of CoNLL-2012
 _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 
 
@@ -178,10 +179,11 @@ class _Reader:
         )
 
     def _require_entities(self) -> None:
-        """Raises InputError if the tags would name entities in capitals, or open and close brackets around them."""
-        small = schemes.scheme_of(map(str.upper, self.first)) == schemes.IOB
-        if small or all("*" in tag for tag in self.first):
-            found = "has small letters" if small else "opens or closes a bracket"
+        """Raises InputError if the tags would name entities if written otherwise, or are brackets around them."""
+        plain = [re.sub("(?<=^B)EGIN|(?<=^I)NSIDE|(?<=^O)UTSIDE", "", tag.strip("'\"").upper()) for tag in self.first]
+        small = schemes.scheme_of(plain) == schemes.IOB
+        if small or all(map(_BRACKETS.fullmatch, self.first)):
+            found = "has small letters, quotes or whole words" if small else "opens or closes a bracket"
             odd = [tag for tag in self.first if tag == "o" or schemes.scheme_of([tag]) != schemes.IOB]
             tag = [*odd, *self.first][0]
             raise InputError(
