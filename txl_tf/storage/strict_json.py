@@ -17,6 +17,8 @@ NUMBER = (int, float)
 """The type of a field that may be an integer or not."""
 Fields = Mapping[str, type | tuple[type, ...]]
 """The fields that a record must have, and the types of their values; true and false do not count as numbers."""
+_FEW = 100
+"""The colons of a text that may be one line of a table."""
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -27,7 +29,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
     encodings, or too deeply nested; `where` is the file, and `remedy` ends the message.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_without_equal_keys)
+        value = _without_equal_keys(text)
         escape = r"\\u[dD][89a-fA-F]"  # of a surrogate, which UTF-8 itself cannot hold
         if re.search(escape, text) if isinstance(text, str) else re.search(escape.encode(), text):
             value = json.loads(whole(json.dumps(value, ensure_ascii=False)))
@@ -38,7 +40,15 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
         raise _error(f"{where} is not JSON ({one_line(error)})", remedy) from error
 
 
-def _without_equal_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_equal_keys(text: str | bytes) -> Any:
+    """The value of a JSON text; ValueError if a key stands twice in an object, with different values."""
+    colons = text.count(":") if isinstance(text, str) else text.count(b":")
+    value = json.loads(text) if colons < _FEW else None  # without a function for each object it is read faster
+    is_flat = isinstance(value, dict) and len(value) == colons
+    return value if is_flat else json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     for name, value in pairs if len(found) < len(pairs) else ():
         if value != found[name]:

@@ -39,7 +39,7 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
     found, faults = np.full(len(rows), np.nan, np.float32), Faults(file_of(rows))
     for i, row in enumerate(rows):
         with contextlib.suppress(ValueError):
-            found[i] = float(row.label.replace("_", "none"))  # Python reads 1_0 as 10
+            found[i] = np.nan if "_" in row.label else float(row.label)  # Python reads 1_0 as 10
         if not np.isfinite(found[i]):
             faults.add(f"{row.where} has the label {row.label!r}, which is not a finite number such as -1234.5")
     faults.raise_any()

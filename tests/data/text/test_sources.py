@@ -142,3 +142,11 @@ def test_nothing_there(tmp_path):
     for missing in (tmp_path / "*.txt", tmp_path, tmp_path / "a"):
         with pytest.raises(InputError, match="no text found at"):
             sources.text_files(str(missing))
+
+
+@pytest.mark.parametrize("characters", range(1, 30))
+def test_short_texts_are_cut_between_characters(tmp_path, characters):
+    text = ("日本語é" * characters)[:characters]
+    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+    blocks = sources.text_files(str(tmp_path / "t.txt"), splits="shares").blocks()
+    assert b"".join(block.rstrip(b"\n") for _, block in blocks).decode() == text

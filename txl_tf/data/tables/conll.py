@@ -179,7 +179,7 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
         return 0
     for letters, kinds in itertools.permutations((i for i in range(width) if i != word - 1), 2):
         pairs = set(zip(cells[letters], cells[kinds], strict=True))
-        outside = {kind for letter, kind in pairs if letter == "O"}
+        outside = {kind for letter, kind in pairs if letter == "O"}  # one sign, if these are kinds
         are_letters = {"B", "O"} <= set(cells[letters]) <= {"O", *LETTERS}
         if are_letters and [letter for letter, kind in pairs if kind in outside] == ["O"]:
             both = f"column {kinds + 1} their kinds: give a column with both, such as B-PER"

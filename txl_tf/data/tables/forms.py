@@ -216,10 +216,17 @@ def read_rows(
     if form.reads is None:
         raise InputError(f"{path} is {form.name}: {form.remedy or 'unpack it'}")
     table = form.reads(source)
-    for line, row in [] if columns.no_header else table.rows:  # joined files have their headers inside
+    if not columns.no_header and len(table.names) > 1:
+        _refuse_headers_inside(table, faults)
+    return table.accepted() if labelled else table
+
+
+def _refuse_headers_inside(table: Table, faults: Faults) -> None:
+    """Adds a fault for each row that holds the columns' names, as in files that were joined."""
+    last = table.names[-1]
+    for line, row in [(line, row) for line, row in table.rows if row.get(last) == last]:
         if len(row) > 1 and all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items()):
             faults.add(f"{table.where(line)} has the names of the columns again: remove it", line)
-    return table.accepted() if labelled else table
 
 
 def read_text(path: str, encoding: str = "") -> str:

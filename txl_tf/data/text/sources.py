@@ -295,11 +295,12 @@ def cut_by_bytes(path: str, at_lines: bool, name: str = "") -> list[Piece]:
 
 def _line_start(path: str, position: int, stop: int) -> int:
     """The next start of a line from `position` on, or of a character if no line starts before `stop` or in 64 KiB."""
+    size = min(1 << 16, stop - position)
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(position - 1)
-        near = file.read(min(1 << 16, stop - position))
+        near = file.read(size + 4)  # a character may end after `stop`
     character = next((i for i in range(1, len(near)) if near[i] & 0xC0 != 0x80), len(near))
-    return position - 1 + (near.find(b"\n") + 1 or character)
+    return position - 1 + (near.find(b"\n", 0, size) + 1 or character)
 
 
 def _common_folders(paths: Sequence[str]) -> int:
