@@ -14,7 +14,7 @@ from typing import Any
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns, first_near_name
-from txl_tf.data.tables.conll import FORM, LETTERS, LINE, SENTENCES, TAGS, WORDS
+from txl_tf.data.tables.conll import FORM, LETTERS, LINE, SENTENCES, TAGS, WORDS, words_table
 from txl_tf.data.tables.forms import read_rows, without_collection
 from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import with_lists
@@ -34,13 +34,14 @@ _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 class TaggedText:
     """A text, or words with spaces between them; where each word begins and ends, in characters; and the words' tags.
 
-    tags: () if they are not known. where: file and line.
+    tags: () if they are not known. where: file and line. lines: those of the words, if each has its own.
     """
 
     text: str
     places: tuple[tuple[int, int], ...]
     tags: tuple[str, ...]
     where: str
+    lines: tuple[int, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -60,13 +61,14 @@ def read_tagged(
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled, tags)
-    table = table if table.form == FORM else with_lists(table)
-    reader = _Reader(table, columns, labelled)
+    reader = _Reader(table if table.form == FORM else with_lists(table), columns, labelled)
     texts = Rows[TaggedText]()
+    texts.table = words_table(table) if table.form == FORM else table
     for line, values in table.rows if reader.sentences is None else reader.sentences:
         with faults.noted(line):
             if text := reader.text_of(values, table.where(line)):
-                texts.append(text)
+                lines = values[LINE] if table.form == FORM or reader.sentences is not None else ()
+                texts.append(dataclasses.replace(text, lines=tuple(lines)))
     faults.raise_any(sum(len(text.places) for text in texts) if table.form == FORM else len(texts))
     if not texts and (left_out := reader.remarks()):
         raise InputError(f"{table.name} has no texts to learn from: {left_out[0]}")
