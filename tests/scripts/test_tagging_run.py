@@ -168,6 +168,25 @@ def test_words_with_a_row_each_get_their_tags(tuned, tmp_path, name):
     assert [row["prediction"] for row in rows][1:3] == ["B-PLACE", "I-PLACE"] and 0 < float(rows[1]["probability"]) <= 1
 
 
+def test_rows_without_text_are_left_out_if_asked(tuned, tmp_path):
+    """They keep their place in the table."""
+    (tmp_path / "t.csv").write_text("id,text\n0,so the River 10\n1,\n2,so\n")
+    command = [
+        "scripts/predict.py",
+        f"--model_dir={tuned[0]}",
+        f"--input={tmp_path}/t.csv",
+        f"--output={tmp_path}/o.csv",
+    ]
+    done = processes.run(command)
+    assert (
+        done.returncode and "t.csv, line 3 has no text: correct the row, remove it, or give --skip_empty" in done.stderr
+    )
+    done = processes.run([*command, "--skip_empty"])
+    assert done.returncode == 0 and "t.csv: 1 row without text left out\n" in done.stderr
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines()))
+    assert rows[2] == ["1", "", "", ""] and rows[1][2] == "PLACE River 10" and rows[3][0] == "2"
+
+
 def test_tables_of_tags_have_no_column_for_each_class(tuned, tmp_path):
     (tmp_path / "t.csv").write_text("text\nso\n")
     command = [

@@ -61,9 +61,10 @@ def read_tagged(
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled, tags)
-    reader = _Reader(table if table.form == FORM else with_lists(table), columns, labelled)
     texts = Rows[TaggedText]()
-    texts.table = words_table(table) if table.form == FORM else table
+    texts.table = words_table(table) if tags and table.form == FORM else table
+    table = table if table.form == FORM else with_lists(table)
+    reader = _Reader(table, columns, labelled)
     for line, values in table.rows if reader.sentences is None else reader.sentences:
         with faults.noted(line):
             if text := reader.text_of(values, table.where(line)):
@@ -132,7 +133,7 @@ class _Reader:
         self._table, self._columns, self._labelled = table, columns, labelled
         self.first: dict[str, str] = {}
         self.about: list[str] = []
-        self._widened = self._skipped = self._again = 0
+        self._widened = self._skipped = self._again = self._without = 0
         if table.form == FORM:
             self._words, self._tags = table.names or ("", "")
         else:
@@ -155,6 +156,7 @@ class _Reader:
             f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag": self._widened,
             f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated": self._skipped,
             f"{counted(self._again, 'text')} {again}": self._again,
+            f"{counted(self._without, 'row')} without text left out": self._without,
             "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order": numbers,
         }
         return tuple(note for note, holds in notes.items() if holds)
@@ -199,6 +201,11 @@ class _Reader:
             return self._with_tags(list(words), values, where) if self._labelled else _joined(words, (), where)
         text, spans = spans_in(values, self._columns)
         self.about = ["texts with spans"] if self._labelled else []
+        if not self._labelled and not content(text):
+            if not self._columns.skip_empty:
+                raise InputError(f"{where} has no text: correct the row, remove it, or give --skip_empty")
+            self._without += 1
+            return None
         if not self._labelled:
             return untagged(text, where, self._columns.scheme == schemes.OLDER)
         if text is None or spans is None:
