@@ -72,7 +72,6 @@ def check():
 def main(_):
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.data.one_text import SPLIT, corpus_of_text
-    from txl_tf.data.vocabularies.base import unknown_note
     from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.progress import reported
@@ -90,8 +89,7 @@ def main(_):
 
     def evaluate(config, corpus, split, where):
         evaluator = Evaluator(config, trained.model, corpus, split, strategy, **options)
-        unknown = unknown_note(corpus.unit, corpus.split(split).unknown_share, where)
-        for note in filter(None, (evaluator.note, unknown)):
+        for note in filter(None, (evaluator.note, unknown_in(corpus, split, where))):
             print(note, file=sys.stderr)
         with reported("evaluating", " segments") as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
@@ -110,6 +108,20 @@ def main(_):
     print(json_line(result | {"step": trained.step, "weights": trained.weights}), end="", flush=True)
     for ids, log_probs in scored:
         write_result(FLAGS.per_token_out, tokens_table(trained.vocabulary, ids, log_probs))
+
+
+UNKNOWN_IN_TEXT = ("ptb", "wt103", "wt2")
+"""Corpora whose texts themselves have <unk> in the place of rare words."""
+
+
+def unknown_in(corpus, split, where):
+    """A line about the unknown tokens of a text called `where`; "": there are none."""
+    tokens = corpus.split(split).tokens
+    count = round(corpus.split(split).unknown_share * tokens)
+    if not count:
+        return ""
+    spared = "" if corpus.dataset in UNKNOWN_IN_TEXT else " and need not spell them, so bits_per_byte is too low"
+    return f"{count:,} of the {tokens:,} tokens of {where} are unknown: the model reads them all alike{spared}"
 
 
 LANE = 20

@@ -5,9 +5,11 @@
     python scripts/predict.py --model_dir=runs/race --input=RACE/test --output=predictions.jsonl --metrics
 
 The input has the form that the task is trained on; labels may be missing. The columns of a table have the names that
-they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl or .xlsx, it is the input's
-table, rows and columns in their order, with the new columns prediction and probability. --unsure_below=0.8 adds unsure,
---all_probabilities adds "probability CLASS" for each class. Otherwise each line is JSON with, by task,
+they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl, .xlsx or .parquet, it is the
+input's table, rows and columns in their order, with the new columns prediction and probability. --unsure_below=0.8 adds
+unsure, --all_probabilities adds "probability CLASS" for each class. For tagging, prediction has all names that were
+found, and probability that of the least sure one; a .jsonl is then no such table. Otherwise each line is JSON with, by
+task,
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels
@@ -44,6 +46,7 @@ from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns, table_columns
+from txl_tf.data.tables.forms import kind_of
 from txl_tf.data.tables.results import as_columns, is_table, require_room, write_results
 from txl_tf.errors import InputError
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
@@ -62,8 +65,8 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "output",
     None,
-    "the new file to write, local or gs://. A name in .csv, .tsv, .jsonl or .xlsx: the input's table with further "
-    "columns. In .conll: tagged words. Any other: JSON lines [JSON lines on stdout]",
+    "the new file to write, local or gs://. A name in .csv, .tsv, .jsonl, .xlsx or .parquet: the input's table with "
+    "further columns. In .conll: tagged words. Any other: JSON lines [JSON lines on stdout]",
 )
 flags.DEFINE_bool("all_probabilities", False, "with a table as --output: also a column for each class")
 flags.DEFINE_string(
@@ -98,15 +101,13 @@ def check():
         return  # remote, or wrong in a way that is reported when the model is loaded
     if not isinstance(task, families.FineTuning):
         return
-    if not task.tables:
-        if FLAGS.output and FLAGS.output.lower().endswith((".csv", ".tsv", ".xlsx")):
-            raise InputError(
-                f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl"
-            )
-    elif FLAGS.output:
-        is_table(FLAGS.output)
-    if FLAGS.all_probabilities and not (FLAGS.output and is_table(FLAGS.output)):
+    kind = kind_of(FLAGS.output) if FLAGS.output and is_table(FLAGS.output) else ""
+    if kind not in ("", "jsonl", *task.table_kinds):
+        raise InputError(f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl")
+    if FLAGS.all_probabilities and kind not in task.table_kinds:
         raise InputError("--all_probabilities needs a table as --output: the lines of JSON have them")
+    if FLAGS.all_probabilities and not task.tables:
+        raise InputError("--all_probabilities is for classes and labels: the lines of JSON have those of all words")
     columns = table_columns(FLAGS.model_dir, columns, FLAGS.metrics)
     read.update(
         understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, known_labels(FLAGS.model_dir))
@@ -150,16 +151,18 @@ def main(_):
     columns = table_columns(predictor.trained.model_dir, given_flags(Columns), FLAGS.metrics)
     if FLAGS.dry_run:
         understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, predictor.trained.class_names())
-    into_table = FLAGS.output and task.tables and is_table(FLAGS.output)
+    rows, classes = read.get(FLAGS.input), predictor.trained.class_names()
+    into_table = FLAGS.output and kind_of(FLAGS.output) in task.table_kinds
     if into_table:
-        new = 2 + (FLAGS.unsure_below is not None) + FLAGS.all_probabilities * len(predictor.trained.class_names())
-        require_room(FLAGS.output, getattr(read.get(FLAGS.input), "table", FLAGS.input), columns, new)
+        rows = rows or task.read(FLAGS.input, columns, FLAGS.metrics, classes)
+        new = 2 + (FLAGS.unsure_below is not None) + FLAGS.all_probabilities * len(classes)
+        require_room(FLAGS.output, rows.table, columns, new)
     with reported("predicting", " batches") as report:
         found = predictor.predict_file(
             FLAGS.input,
             columns,
             labelled=FLAGS.metrics,
-            rows=read.get(FLAGS.input),
+            rows=rows,
             threshold=FLAGS.threshold,
             unsure_below=FLAGS.unsure_below,
             progress=report,
@@ -178,8 +181,8 @@ def main(_):
         print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
     lines = map(task.written.get(end, json_line), found.predictions)
     if into_table:
-        results = zip(found.rows, found.predictions, strict=True)
-        results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
+        cells = [task.cells(*pair) for pair in zip(found.rows, found.predictions, strict=True)]
+        results = {line: as_columns(one, FLAGS.all_probabilities) for own in cells for line, one in own.items()}
         write_results(FLAGS.output, found.rows.table, found.columns, results)
     elif FLAGS.output:
         write_result(FLAGS.output, "".join(lines))

@@ -113,7 +113,7 @@ def main(_):
             for text, score in zip(batch, model.score(batch), strict=True):
                 if into_table:
                     found = scored(text, score)
-                    results[rows[len(results)].line] = {name: found[name] for name in SCORES}
+                    results[int(rows[len(results)].where.rpartition(" ")[2])] = {name: found[name] for name in SCORES}
                 else:
                     output.write(json_line(scored(text, score)))
                 scored_ids.append(score.ids)

@@ -127,8 +127,10 @@ class Routes:
         except RequestError as raised:
             error = raised
         except web.HTTPException as raised:  # no such route, a wrong method
-            reason = f"{request.method} {fields.shown(request.path)[1:-1]}: {raised.reason}"
-            headers = {"Allow": raised.headers["Allow"]} if "Allow" in raised.headers else {}
+            allowed, known = raised.headers.get("Allow", ""), ", ".join(self._model.routes) or "/v1/models"
+            remedy = f"send it by {allowed.replace(',', ' or ')}" if allowed else f"the served model has {known}"
+            reason = f"{request.method} {fields.shown(request.path)[1:-1]}: {raised.reason}; {remedy}"
+            headers = {"Allow": allowed} if allowed else {}
             error = RequestError(raised.status, reason, headers)
         except (ConnectionError, asyncio.TimeoutError):
             raise

@@ -22,6 +22,8 @@ LOG_SECONDS = 5.0
 """A line in the log says how far the server is, as often as this."""
 IDLE_SECONDS = 0.05
 """How often a program that can wait looks whether there are requests."""
+QUIET_SECONDS = 3.0
+"""A program that can wait begins this long after the last request: a client often asks again at once."""
 
 
 class Service:
@@ -88,8 +90,9 @@ class Service:
 
     async def warm_up_later(self):
         """Runs the programs that are left, while there are no requests."""
+        self.admission.ended = time.monotonic()  # a client may have waited for the server
         while self._left:
-            while self.admission.inside:
+            while self.admission.inside or time.monotonic() < self.admission.ended + QUIET_SECONDS:
                 await asyncio.sleep(IDLE_SECONDS)
             await self._run_next()
 

@@ -174,11 +174,14 @@ class Admission:
         most: requests, waiting ones included.
         rows: texts.
         wait_seconds: a request that waits longer than this for others to end is refused.
+
+    Attributes:
+        ended: when the last request ended, by `time.monotonic`.
     """
 
     def __init__(self, most, rows, wait_seconds):
         self._most, self._wait_seconds = most, wait_seconds
-        self._inside, self._free = 0, rows
+        self._inside, self._free, self.ended = 0, rows, time.monotonic()
         self._waiting = collections.deque()  # (rows, future: whether it may begin)
         self._stopped = False
 
@@ -197,7 +200,7 @@ class Admission:
         try:
             yield
         finally:
-            self._inside -= 1
+            self._inside, self.ended = self._inside - 1, time.monotonic()
 
     @contextlib.asynccontextmanager
     async def texts(self, rows):

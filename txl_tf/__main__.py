@@ -30,6 +30,7 @@ sort texts into classes: a table or sheet with the columns text and label
     txl predict --model_dir=sorter --input=new.csv --output=sorted.csv
 find names in texts: a file with a word and its tag in each line
     txl finetune --init=xlnet/xlnet-base-cased --task=tagging --train=names.conll --model_dir=finder
+    txl predict --model_dir=finder --input=new.csv --output=found.csv
 use a model that others trained
     txl fill --model_dir=xlnet/xlnet-base-cased --text="The capital of France is ____ ."
     txl import_checkpoint --help

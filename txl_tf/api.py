@@ -298,9 +298,12 @@ class Model:
             if columns is not None:
                 raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
             return self._predicted("predict", inputs, **options)
+        task = self._tool("predict").task
+        if not task.table_kinds:
+            raise InputError(f"predictions of {task.name} are not columns: give frame.to_dict('records')")
         found = self._of_table("predict", inputs, columns, False, **options)
-        rows = zip(found.rows, found.predictions, strict=True)
-        return with_predictions(inputs, {row.line: as_columns(prediction) for row, prediction in rows})
+        cells = [task.cells(*pair) for pair in zip(found.rows, found.predictions, strict=True)]
+        return with_predictions(inputs, {line: as_columns(one) for own in cells for line, one in own.items()})
 
     def predict_file(self, path: str, columns: Columns | Mapping[str, Any] | None = None) -> list[Prediction]:
         """Predicts for each input in a file with a fine-tuned model, as scripts/predict.py does.

@@ -69,7 +69,8 @@ class Catalogue:
 
     def no_chat(self):
         """Why there is no route for chats."""
-        raise RequestError(404, "the model was not trained to chat: it continues texts at /v1/completions")
+        able = "continues texts at /v1/completions" if self._model.continues else f"has {', '.join(self._model.routes)}"
+        raise RequestError(404, f"the model was not trained to chat: it {able}")
 
     def _about(self):
         model = self._model

@@ -20,12 +20,16 @@ def each_route(model, texts):
 
 
 def each_length(model, texts, most):
-    """Functions that compute 1, 2, 4, .. texts, up to `most`, of each length that the model is traced for."""
+    """Functions that compute 1, 2, 4, .. texts, up to `most`, of each length that the model is traced for.
+
+    A Transformer-XL scores texts of one length together; longer ones are read alone.
+    """
     functions, rows = [], 1
-    routes = {route: found for route, found in _examples(model, texts).items() if route in ALL_AT_ONCE}
+    lengths = {"/score": (1,)} if "encode" in model.kind.inputs else dict.fromkeys(ALL_AT_ONCE, model.words)
+    routes = {route: found for route, found in _examples(model, texts).items() if route in lengths}
     while rows <= most:
-        for words in model.words:
-            for route, (answer, (request, *_)) in routes.items():
+        for route, (answer, (request, *_)) in routes.items():
+            for words in lengths[route]:
                 columns = request | {next(iter(request)): [" ".join(["a"] * words)]}
                 columns = {name: column * rows for name, column in columns.items()}
                 functions.append(functools.partial(_ask, texts, answer, route, columns))

@@ -1,10 +1,12 @@
 """Fine-tuning for tags, from files to tagged words, through the commands and from Python."""
 
 import csv
+import functools
 import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import processes
 import pytest
 import tagged_files
@@ -121,6 +123,80 @@ def test_the_command_writes_tags_and_spans(tuned, folder, output):
     labels = sorted({tag for row in right + tags for tag in row})
     numbers = [[[labels.index(tag) for tag in row] for row in side] for side in (right, tags)]
     assert metrics["f1"] == pytest.approx(entity_scores(labels, *numbers, "iob")["f1"])
+
+
+@pytest.mark.parametrize("output", ["o.csv", "o.xlsx", "o.parquet"])
+def test_a_table_comes_back_with_the_names(tuned, tmp_path, output):
+    """The row without a name has no probability. From Python, a DataFrame has the same columns."""
+    texts = ["so the River 10", "", "so the one"]
+    (tmp_path / "t.csv").write_text("id;text\n" + "".join(f"{i};{text}\n" for i, text in enumerate(texts) if text))
+    command = ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={tmp_path}/t.csv"]
+    done = processes.run([*command, f"--output={tmp_path}/{output}"])
+    assert done.returncode == 0, done.stderr
+    read = {"csv": functools.partial(pd.read_csv, sep=";"), "xlsx": pd.read_excel, "parquet": pd.read_parquet}
+    found = read[output.rpartition(".")[2]](tmp_path / output)
+    model = txl_tf.load(str(tuned[0]), progress=False)
+    wanted = [model.predict(text) for text in texts if text]
+    assert list(found) == ["id", "text", "prediction", "probability"] and found["id"].astype(int).tolist() == [0, 2]
+    for shown, one in zip(found.to_dict("records"), wanted, strict=True):
+        names = [f"{name['label']} {name['text']}" for name in one["entities"]]
+        cell = list(shown["prediction"]) if output.endswith("parquet") else shown["prediction"]
+        assert cell == (names if output.endswith("parquet") else "|".join(names)) or (not names and pd.isna(cell))
+        sure = [name["probability"] for name in one["entities"]]
+        assert shown["probability"] == pytest.approx(min(sure), rel=1e-4) if sure else pd.isna(shown["probability"])
+    assert wanted[0]["entities"] and "PLACE River 10" in str(found["prediction"][0])
+    frame = model.predict(pd.DataFrame({"text": [texts[0]], "k": [1]}))
+    assert frame["prediction"][0] == ["PLACE River 10"] and list(frame) == ["text", "k", "prediction", "probability"]
+
+
+@pytest.mark.parametrize("name", ["t.conll", "t.csv"])
+def test_words_with_a_row_each_get_their_tags(tuned, tmp_path, name):
+    """A text ends where an empty row is, as in CoNLL."""
+    words = ["so", "River", "10", "", "the"]
+    lines = (
+        words
+        if name == "t.conll"
+        else ["text_id,word", *(f"{i // 4},{word}" if word else "," for i, word in enumerate(words))]
+    )
+    (tmp_path / name).write_text("".join(line + "\n" for line in lines))
+    done = processes.run(
+        ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={tmp_path}/{name}", f"--output={tmp_path}/o.csv"]
+    )
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
+    assert [row["word"] for row in rows] == words and rows[3]["prediction"] == ""
+    assert [row["prediction"] for row in rows][1:3] == ["B-PLACE", "I-PLACE"] and 0 < float(rows[1]["probability"]) <= 1
+
+
+def test_rows_without_text_are_left_out_if_asked(tuned, tmp_path):
+    """They keep their place in the table."""
+    (tmp_path / "t.csv").write_text("id,text\n0,so the River 10\n1,\n2,so\n")
+    command = [
+        "scripts/predict.py",
+        f"--model_dir={tuned[0]}",
+        f"--input={tmp_path}/t.csv",
+        f"--output={tmp_path}/o.csv",
+    ]
+    done = processes.run(command)
+    assert (
+        done.returncode and "t.csv, line 3 has no text: correct the row, remove it, or give --skip_empty" in done.stderr
+    )
+    done = processes.run([*command, "--skip_empty"])
+    assert done.returncode == 0 and "t.csv: 1 row without text left out\n" in done.stderr
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines()))
+    assert rows[2] == ["1", "", "", ""] and rows[1][2] == "PLACE River 10" and rows[3][0] == "2"
+
+
+def test_tables_of_tags_have_no_column_for_each_class(tuned, tmp_path):
+    (tmp_path / "t.csv").write_text("text\nso\n")
+    command = [
+        "scripts/predict.py",
+        f"--model_dir={tuned[0]}",
+        f"--input={tmp_path}/t.csv",
+        f"--output={tmp_path}/o.csv",
+    ]
+    done = processes.run([*command, "--all_probabilities"])
+    assert done.returncode and "--all_probabilities is for classes and labels" in done.stderr
 
 
 def test_from_python_long_texts_know_what_was_before(tuned):

@@ -120,7 +120,8 @@ def test_200_concurrent_sessions_do_not_mix(byte_export, byte_model):
 @pytest.mark.parametrize(
     ("path", "request_", "status", "reason"),
     [
-        ("/nothing", {}, 404, "POST /nothing: Not Found"),
+        ("/nothing", {}, 404, "POST /nothing: Not Found; the served model has /sampling, /generate"),
+        ("/sampling", {}, 405, "POST /sampling: Method Not Allowed; send it by GET or HEAD"),
         (
             "/fill",
             {"texts": ["a ____"]},

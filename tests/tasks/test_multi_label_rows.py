@@ -1,6 +1,7 @@
 """Rows with any number of labels: lists in JSON lines, cells with a separator, and what is wrong with them."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,19 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.errors import FaultsError, InputError
 from txl_tf.tasks.multi_label import MultiLabel, frequencies, label_matrix, set_names
 from txl_tf.tasks.texts import read_table
+
+
+def test_a_result_stands_beside_that_of_giving_all_texts_the_same_labels():
+    """Of two labels the more frequent one alone is best: 2 of 3 are right, and all 2 are found."""
+    parts = {"train": [[1, 0], [1, 0], [1, 1], [0, 0]], "dev": [[1, 0], [1, 0], [0, 0]]}
+    examples = {
+        name: types.SimpleNamespace(features={"label": np.array(rows, np.float32)}) for name, rows in parts.items()
+    }
+    found = MultiLabel().baselines(types.SimpleNamespace(**examples))
+    assert found == {"same_labels": pytest.approx(0.8)}
+    result = {"micro_f1": 0.9, "examples": 1234}
+    assert MultiLabel().worth(result) == ({}, "micro F1 90.0% (1,234 examples)")
+    assert MultiLabel().worth(result | found)[1].endswith("(1,234 examples), the same labels for all texts 80.0%")
 
 
 def test_lists_and_cells_are_the_same(tmp_path):

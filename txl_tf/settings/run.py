@@ -231,7 +231,7 @@ class TrainConfig(Group):
             f"weight_decay={self.weight_decay} must be less than 1 / learning_rate={1 / self.learning_rate:g}, or an "
             "update would subtract a whole weight",
         )
-        require(warmup < steps, f"warmup_steps={warmup} must be less than train_steps={steps}")
+        require(warmup < steps, f"warmup_steps={warmup} must be less than train_steps={steps}: lower it, too")
         require(
             all(earlier < later for earlier, later in itertools.pairwise((warmup, *self.ends))),
             f"extended_at={','.join(map(str, self.extended_at))} must rise from warmup_steps={warmup} to "

@@ -150,6 +150,7 @@ class FineTuning(Task):
         criterion: the metric by which the best checkpoint is chosen; more is better.
         results: what the `outputs` for some examples are worth.
         tables: whether its files are tables with a row for each example.
+        table_kinds: the tables, of `results.KINDS`, that get the columns of predictions.
         noun: what a row is called.
         one_class: whether an example, or each of its words, has one class: always giving the most frequent one is then
             a prediction to compare with.
@@ -167,6 +168,7 @@ class FineTuning(Task):
     criterion: ClassVar[str]
     results: ClassVar[type[TaskResults]]
     tables: ClassVar[bool] = False
+    table_kinds: ClassVar[tuple[str, ...]] = ()
     noun: ClassVar[str] = "example"
     one_class: ClassVar[bool] = False
     threshold: ClassVar[str] = ""
@@ -239,6 +241,10 @@ class FineTuning(Task):
     @abc.abstractmethod
     def signatures(self, served: Served) -> Signatures:
         """The functions of a SavedModel, in TensorFlow ops; the first one is the default."""
+
+    def cells(self, row: Any, prediction: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """What a row's table gets from its prediction, for `results.as_columns`: {the number of a line: fields}."""
+        return {int(row.where.rpartition(" ")[2]): prediction}
 
     def signature_inputs(self, items: Sequence[Any]) -> dict[str, Any]:
         """The inputs of `signature` for some rows."""

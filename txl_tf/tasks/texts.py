@@ -20,6 +20,7 @@ import numpy as np
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import COLUMN_NAMES, Columns, near_name
 from txl_tf.data.tables.forms import read_rows
+from txl_tf.data.tables.results import KINDS
 from txl_tf.data.tables.table import Rows, Table
 from txl_tf.data.tables.workbooks import BadCell
 from txl_tf.data.tables.written import written_list
@@ -186,11 +187,6 @@ class Row:
     where: str
     cells: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def line(self) -> int:
-        """The number of its line or row."""
-        return int(self.where.rpartition(" ")[2])
-
 
 def read_table(
     path: str | Table,
@@ -302,7 +298,7 @@ def table_examples(
 class TextTask(SequenceTask):
     """A task of texts and pairs of texts."""
 
-    tables = True
+    tables, table_kinds = True, KINDS
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[Row]:
         rows = []

@@ -200,8 +200,8 @@ class Run:
             raise TrainingStoppedError(signal, self.step)
         if is_early:
             print(
-                f"stopped early at step {self.step:,}: valid did not improve for {settings.early_stop_evals} "
-                f"evaluations; the best was at step {self.evaluations.best_step():,}",
+                f"stopped early at step {self.step:,}: {settings.early_stop_evals} evaluations were not better; "
+                f"the best was at step {self.evaluations.best_step():,}",
                 flush=True,
             )
         self.optimizer.sharding.fill()

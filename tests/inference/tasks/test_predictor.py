@@ -6,6 +6,7 @@ import pathlib
 import shutil
 
 import numpy as np
+import pandas
 import processes
 import pytest
 import replicas
@@ -265,9 +266,13 @@ def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
     assert done.returncode and done.stderr.endswith(
         "--all_probabilities needs a table as --output: the lines of JSON have them\n"
     )
-    questions = [f"--model_dir={model_dirs}/answering", "--input=q.json", f"--output={tmp_path}/x.csv"]
-    done = run(*questions)
-    assert done.returncode and "x.csv would hold JSON lines, not a table" in done.stderr
+    questions = [f"--model_dir={model_dirs}/answering", "--input=q.json"]
+    for end in ("csv", "parquet"):
+        done = run(*questions, f"--output={tmp_path}/x.{end}")
+        assert done.returncode and f"x.{end} would hold JSON lines, not a table" in done.stderr
+    model = txl_tf.load(str(model_dirs / "answering"), progress=False)
+    with pytest.raises(InputError, match=r"answering are not columns: give frame.to_dict\('records'\)"):
+        model.predict(pandas.DataFrame({"question": ["the"], "context": ["so the one"]}))
 
 
 def test_labels_of_a_table_have_the_separator_that_was_learned(predictors, model_dirs, tmp_path):

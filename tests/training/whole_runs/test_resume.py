@@ -94,7 +94,7 @@ def test_the_best_is_kept_and_a_run_that_no_longer_improves_ends(corpus, tmp_pat
         train(config, corpus, str(tmp_path), one_device, evaluator(measure))  # in the evaluation at step 10
     losses = iter([2.0, 1.0])
     train(config, corpus, str(tmp_path), one_device, evaluator(measure))
-    assert "stopped early at step 10: valid did not improve for 3 evaluations; the best was at step 4" in (
+    assert "stopped early at step 10: 3 evaluations were not better; the best was at step 4" in (
         capsys.readouterr().out
     )
     assert [line["loss"] for line in lines(tmp_path, "evaluations.jsonl")] == [

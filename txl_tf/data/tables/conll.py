@@ -6,6 +6,7 @@ Lines that begin with -DOCSTART- and comments, which begin with #, are left out.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -124,6 +125,13 @@ def read_conll(source: Source) -> Table:
     remarks += [f"{counted(len(several), 'line')} of several words left out"] if several else []
     return Table([str(n) for n in (word, tag)], rows, [], path, name=path, unit="line", form=FORM,
                  remarks=tuple(remarks))  # fmt: skip
+
+
+def words_table(table: Table) -> Table:
+    """The table of such texts with a row for each word, and an empty row after each text but the last."""
+    texts = [(values[LINE], values[table.names[0]]) for _, values in table.rows]
+    rows = [(line, {"word": word}) for lines, words in texts for line, word in zip(lines, words, strict=True)]
+    return dataclasses.replace(table, names=["word"], rows=rows, empty=[lines[-1] + 1 for lines, _ in texts[:-1]])
 
 
 def refuse_joined(path: str, lines: Sequence[Line], tags: Collection[str] = ()) -> None:

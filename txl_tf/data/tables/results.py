@@ -67,8 +67,8 @@ def with_results(
 ) -> str | bytes:
     """The content of a table with further columns. A new column whose name is taken gets a name with _2.
 
-    `output` is the name of the new file, `path` the file that was read, or its Table. `results` are {number of a line,
-    as in `Row.line`: {name of a column: value}}; other rows get none.
+    `output` is the name of the new file, `path` the file that was read, or its Table. `results` are {number of a line:
+    {name of a column: value}}; other rows get none.
     """
     table = read_rows(path, columns, Faults(output))
     path = table.name

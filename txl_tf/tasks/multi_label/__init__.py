@@ -104,6 +104,17 @@ class MultiLabel(TextTask):
     without_dev = "a text gets the labels whose probability is at least 0.5"
     guide = predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", INPUTS)
 
+    def baselines(self, corpus: Any) -> dict[str, float]:
+        """The micro F1 of giving all texts the same labels, those most frequent in train; dev chooses how many."""
+        train, known = (part.features["label"] for part in (corpus.train, corpus.dev))
+        shares = np.broadcast_to(train.mean(axis=0), known.shape)
+        return {"same_labels": labelling.multi_label(known, shares)["micro_f1"]}
+
+    def worth(self, result: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """A sentence that compares the micro F1 with its baseline."""
+        beside = f", the same labels for all texts {result['same_labels']:.1%}" if "same_labels" in result else ""
+        return {}, f"micro F1 {result['micro_f1']:.1%} ({result['examples']:,} examples){beside}"
+
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
         rows = read_table(path, columns, labelled, of_columns if columns.label_columns else of_one_column)
         if labelled:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from txl_tf.data.tables.columns import Columns
+from txl_tf.data.tables.results import KINDS
 from txl_tf.data.tables.table import Table
 from txl_tf.metrics.labelling import confusion
 from txl_tf.metrics.task_results import WORST, Confusion, Dev, Outputs, Panel, Reliability, TaskResults, Worst, Wrong
@@ -174,6 +175,7 @@ class Tagging(SequenceTask):
         "entities": ("entities", [{"label": str, "text": str, "begin": int, "end": int, "probability": float}])
     }
     signature = "tag"
+    table_kinds = tuple(kind for kind in KINDS if kind != "jsonl")  # lines of JSON have all fields, as annotated texts
     written: ClassVar[Mapping[str, Callable[[dict[str, Any]], str]]] = {CONLL: conll}
     guide = predicting(
         "gives a tag to every word of a text, such as a name's kind or a part of speech",
@@ -216,6 +218,15 @@ class Tagging(SequenceTask):
         from txl_tf.tasks.tagging.examples import tagged_examples
 
         return tagged_examples(rows, plan)
+
+    def cells(self, row: TaggedText, prediction: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """The kinds and words of all names, and the probability of the least sure one; in a word's row its own tag."""
+        if row.lines:
+            words = zip(row.lines, prediction["tags"], prediction["probabilities"], strict=True)
+            return {line: {"tag": tag, "probability": probability} for line, tag, probability in words}
+        names = prediction["entities"]
+        found = {"names": [f"{name['label']} {name['text']}" for name in names]}
+        return super().cells(row, found | {"probability": min((name["probability"] for name in names), default=None)})
 
     def source(self, rows: Sequence[TaggedText], number: int, columns: Columns) -> dict[str, Any]:
         return {"row": rows[number].where}

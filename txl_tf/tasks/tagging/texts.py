@@ -14,7 +14,7 @@ from typing import Any
 
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns, first_near_name
-from txl_tf.data.tables.conll import FORM, LETTERS, LINE, SENTENCES, TAGS, WORDS
+from txl_tf.data.tables.conll import FORM, LETTERS, LINE, SENTENCES, TAGS, WORDS, words_table
 from txl_tf.data.tables.forms import read_rows, without_collection
 from txl_tf.data.tables.table import Rows, Table, content
 from txl_tf.data.tables.written import with_lists
@@ -35,13 +35,14 @@ _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 class TaggedText:
     """A text, or words with spaces between them; where each word begins and ends, in characters; and the words' tags.
 
-    tags: () if they are not known. where: file and line.
+    tags: () if they are not known. where: file and line. lines: those of the words, if each has its own.
     """
 
     text: str
     places: tuple[tuple[int, int], ...]
     tags: tuple[str, ...]
     where: str
+    lines: tuple[int, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -61,13 +62,15 @@ def read_tagged(
     """
     faults = Faults(path if isinstance(path, str) else path.name)
     table = read_rows(path, columns, faults, labelled, tags)
+    texts = Rows[TaggedText]()
+    texts.table = words_table(table) if tags and table.form == FORM else table
     table = table if table.form == FORM else with_lists(table)
     reader = _Reader(table, columns, labelled)
-    texts = Rows[TaggedText]()
     for line, values in table.rows if reader.sentences is None else reader.sentences:
         with faults.noted(line):
             if text := reader.text_of(values, table.where(line)):
-                texts.append(text)
+                lines = values[LINE] if table.form == FORM or reader.sentences is not None else ()
+                texts.append(dataclasses.replace(text, lines=tuple(lines)))
     faults.raise_any(sum(len(text.places) for text in texts) if table.form == FORM else len(texts))
     if not texts and (left_out := reader.remarks()):
         raise InputError(f"{table.name} has no texts to learn from: {left_out[0]}")
@@ -131,7 +134,7 @@ class _Reader:
         self._table, self._columns, self._labelled = table, columns, labelled
         self.first: dict[str, str] = {}
         self.about: list[str] = []
-        self._widened = self._skipped = self._again = 0
+        self._widened = self._skipped = self._again = self._without = 0
         if table.form == FORM:
             self._words, self._tags = table.names or ("", "")
         else:
@@ -154,6 +157,7 @@ class _Reader:
             f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag": self._widened,
             f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated": self._skipped,
             f"{counted(self._again, 'text')} {again}": self._again,
+            f"{counted(self._without, 'row')} without text left out": self._without,
             "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order": numbers,
         }
         return tuple(note for note, holds in notes.items() if holds)
@@ -199,6 +203,11 @@ class _Reader:
             return self._with_tags(list(words), values, where) if self._labelled else _joined(words, (), where)
         text, spans = spans_in(values, self._columns)
         self.about = ["texts with spans"] if self._labelled else []
+        if not self._labelled and not content(text):
+            if not self._columns.skip_empty:
+                raise InputError(f"{where} has no text: correct the row, remove it, or give --skip_empty")
+            self._without += 1
+            return None
         if not self._labelled:
             return untagged(text, where, self._columns.scheme == schemes.OLDER)
         if text is None or spans is None:

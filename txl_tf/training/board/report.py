@@ -145,7 +145,7 @@ class Report:
         measured = result.get("metrics", {})
         bits = [f"bits per byte {result['bits_per_byte']:.4f}"] if "bits_per_byte" in result else []
         texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
-        print(f"step {step:>7,} | valid: {' | '.join(texts)}", flush=True)
+        print(f"step {step:>7,} | {'dev' if measured else 'valid'}: {' | '.join(texts)}", flush=True)
         curves = {f"{name}_valid": value for name, value in self._loss_curves(result["loss"]).items()}
         curves |= {f"metrics/{name}": value for name, value in (measured | result.get("baselines", {})).items()}
         if "bits_per_byte" in result:
