@@ -122,12 +122,28 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
             r"a\.txt is fastText's lines: give a table with the columns text and",
         ),
         ("a.doc", b"text", r"a\.doc: give a table whose name ends in"),
+        (
+            "a.json",
+            b'{"data": [{"text": "a"}], "dev": [{"text": "b"}]}',
+            "has rows in 'data' and in 'dev'",
+        ),
+        ("a.json", b'{"columns": ["a", "a"], "data": [["b", "c"]]}', "columns names the column 'a' twice"),
     ],
 )
 def test_other_forms_are_refused_with_what_to_do(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=message):
         read(tmp_path / name)
+
+
+def test_folders_of_other_texts_are_refused(tmp_path):
+    (tmp_path / "notes.csv").write_text("text,label\na,b\n")
+    with pytest.raises(InputError, match="has no file that is read: a folder holds"):
+        read(tmp_path)
+    (tmp_path / "pos").mkdir()
+    (tmp_path / "pos" / "0_9.txt").write_text("A fine film.")
+    with pytest.raises(InputError, match=r"0_9\.txt is not JSON .*: a folder holds .* give other texts as one table"):
+        read(tmp_path)
 
 
 def test_a_named_column_of_webanno_and_tables_with_bars_are_read(tmp_path):

@@ -187,9 +187,10 @@ def test_a_table_of_answers(tmp_path):
     path.write_text(f"question,context,answer\nWhere?,{TEXT},Norway\n")
     squad = read_squad(str(path))
     assert squad.questions[0].answers == (Answer("Norway", None),) and squad.misplaced == ("line 2.answers[0]",)
-    path.write_text(f"question,context,answer,answer_start\nWhere?,{TEXT},Norway,x\n")
-    with pytest.raises(InputError, match=r"answer_start is 'x', not a number"):
-        read_squad(str(path))
+    for wrong in ("x", "12.7", "inf"):
+        path.write_text(f"question,context,answer,answer_start\nWhere?,{TEXT},Norway,{wrong}\n")
+        with pytest.raises(InputError, match=f"answer_start is '{wrong}', not a whole number"):
+            read_squad(str(path))
     with pytest.raises(InputError, match="--text_column is not used here, since answering reads question, context"):
         read_squad(str(path), Columns(text_column="context"))
 

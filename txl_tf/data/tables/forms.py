@@ -266,10 +266,12 @@ def _form_of(source: Source) -> tuple[Form | None, Source]:
 
 def _read_folder(path: str, columns: Columns, faults: Faults) -> Table:
     """A row for each .txt or .json file of a folder and its sub-folders, in the order of RACE's numbers."""
-    files, remedy = [], "copy it again"
+    files, remedy = [], "a folder holds Parquet, Arrow or RACE's JSON; give other texts as one table, with their labels"
     for folder, names in sorted((folder.rstrip("/"), names) for folder, _, names in functions_for(path).walk(path)):
         own = (name for name in names if name.endswith((".txt", ".json")))
         files += [f"{folder}/{name}" for name in sorted(own, key=_numbered)]
+    if not files:
+        raise InputError(f"{path} has no file that is read: {remedy}")
     rows: list[tuple[int, dict[str, Any]]] = []
     for number, file in enumerate(files, 1):
         with faults.noted():

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from txl_tf.data.tables.table import Source, Table, of_records
+from txl_tf.data.tables.table import Source, Table, of_records, refuse_twice
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import check_record, parse_json
 
@@ -37,6 +37,9 @@ def read_json(source: Source) -> Table:
     if _is_pair(values):
         values = [values]
     elif isinstance(values, dict):
+        lists = [name for name, rows in values.items() if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
+        if "data" in lists and len(lists) > 1:
+            raise InputError(f"{path} has rows in {lists[0]!r} and in {lists[1]!r}: give a file for each")
         values = _rows_of(values)
     return dataclasses.replace(of_records(path, list(json_entries(path, values, faults))), form="JSON", unit="entry")
 
@@ -93,6 +96,7 @@ def _rows_of(columns: dict[str, Any]) -> list[Any]:
     names, own, pairs = (columns.get(name) for name in ("columns", "data", "annotations"))
     if isinstance(own, list):
         if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in own):
+            refuse_twice(names, "columns")
             return [dict(zip(names, row, strict=True)) for row in own]
         return own
     if isinstance(pairs, list) and pairs and _is_pair(pairs[0]):

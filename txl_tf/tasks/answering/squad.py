@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,9 +210,12 @@ class _SquadParser:
         if not str(text).strip():
             return []
         try:
-            return [{"text": str(text), "answer_start": int(float(-1 if start == "" else start))}]
-        except (TypeError, ValueError, OverflowError):
-            raise self._error(f"{place}.answer_start is {start!r}, not a number") from None
+            number = float(-1 if start == "" else start)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not number.is_integer():
+            raise self._error(f"{place}.answer_start is {start!r}, not a whole number")
+        return [{"text": str(text), "answer_start": int(number)}]
 
     def _context(self, record: dict[str, Any], place: str) -> str:
         if not record["context"].strip():
