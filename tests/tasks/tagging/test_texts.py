@@ -172,6 +172,11 @@ def test_forms_of_annotation_programs(tmp_path):
     assert len(read(tmp_path, [{"text": "a b", "tokens": [], "spans": [], "answer": "accept"}])) == 1
 
 
+def test_spans_of_single_words_with_the_letters_of_tags_are_said(tmp_path):
+    texts = read(tmp_path, [{"text": "Anna Lind works", "spans": [[0, 4, "B-PER"], [5, 9, "I-PER"]]}])
+    assert texts.remarks == ("spans have kinds such as 'I-PER': give one span for a whole name, without the letter",)
+
+
 def test_spans_get_whole_words_and_are_counted(tmp_path):
     texts = read(tmp_path, [{"text": "Annas Haus, Oslo", "label": [[0, 4, "PER"], [12, 16, "LOC"]]}])
     assert texts[0].words == ["Annas", "Haus", ",", "Oslo"]

@@ -152,12 +152,14 @@ class _Reader:
     def remarks(self) -> tuple[str, ...]:
         """Notes on spans and texts that were not read as they are."""
         numbers = self._labelled and self.first and all(tag.isdecimal() for tag in self.first)
+        inside = next((tag[2:] for tag in self.first if tag.startswith("B-I-")), "")
         again = "whose sentence was there before, with others between: bring its rows together if it is the same text"
         notes = {
             f"{counted(self._widened, 'span')} began or ended inside a word: the whole word has the tag": self._widened,
             f"{counted(self._skipped, 'text')} left out, which nobody accepted or annotated": self._skipped,
             f"{counted(self._again, 'text')} {again}": self._again,
             f"{counted(self._without, 'row')} without text left out": self._without,
+            f"spans have kinds such as {inside!r}: give one span for a whole name, without the letter": inside,
             "the tags are numbers: if they stand for names, give --label_names=O,B-PER,.. in their order": numbers,
         }
         return tuple(note for note, holds in notes.items() if holds)
