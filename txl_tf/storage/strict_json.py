@@ -18,7 +18,7 @@ NUMBER = (int, float)
 Fields = Mapping[str, type | tuple[type, ...]]
 """The fields that a record must have, and the types of their values; true and false do not count as numbers."""
 _FEW = 100
-"""The colons of a text that may be one line of a table."""
+"""The keys of a text that may be one line of a table."""
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -42,10 +42,11 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
 
 def _without_equal_keys(text: str | bytes) -> Any:
     """The value of a JSON text; ValueError if a key stands twice in an object, with different values."""
-    colons = text.count(":") if isinstance(text, str) else text.count(b":")
-    value = json.loads(text) if colons < _FEW else None  # without a function for each object it is read faster
-    is_flat = isinstance(value, dict) and len(value) == colons
-    return value if is_flat else json.loads(text, object_pairs_hook=_object)
+    if isinstance(text, bytes):
+        return json.loads(text, object_pairs_hook=_object)
+    keys = text.count('":')  # or more, since a text can have it, too
+    value = json.loads(text) if keys < _FEW else None  # faster than with a function for each object
+    return value if isinstance(value, dict) and len(value) == keys else _READER.decode(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -54,6 +55,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if value != found[name]:
             raise ValueError(f"an object has the key {name!r} twice, with different values")
     return found
+
+
+_READER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> dict[str, Any]:

@@ -38,6 +38,7 @@ MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?"
 """The signs of pandas, databases and spreadsheet programs for a missing value or an error, in small letters."""
 SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
 """These, and signs that may stand for a missing value or for themselves."""
+LONGEST_SIGN = max(map(len, SIGNS))
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
@@ -232,7 +233,7 @@ def read_table(
             shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
-    if signs := [row for row in rows if row.text.lower() in SIGNS]:
+    if signs := [row for row in rows if len(row.text) <= LONGEST_SIGN and row.text.lower() in SIGNS]:
         shown = f"{signs[0].text!r} ({signs[0].where.rpartition(', ')[2]})"
         rows.remarks += (f"{counted(len(signs), 'text')} such as {shown} may stand for a missing one",)
     if all(written_list(row.text) is not None for row in rows):

@@ -69,8 +69,8 @@ def read_tagged(
     for line, values in table.rows if reader.sentences is None else reader.sentences:
         with faults.noted(line):
             if text := reader.text_of(values, table.where(line)):
-                lines = values[LINE] if table.form == FORM or reader.sentences is not None else ()
-                texts.append(dataclasses.replace(text, lines=tuple(lines)))
+                has_lines = tags and (table.form == FORM or reader.sentences is not None)
+                texts.append(dataclasses.replace(text, lines=tuple(values[LINE])) if has_lines else text)
     faults.raise_any(sum(len(text.places) for text in texts) if table.form == FORM else len(texts))
     if not texts and (left_out := reader.remarks()):
         raise InputError(f"{table.name} has no texts to learn from: {left_out[0]}")
