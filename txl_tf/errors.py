@@ -6,6 +6,17 @@ import collections
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+TYPES: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+"""What messages call the types of values."""
 
 
 class InputError(ValueError):

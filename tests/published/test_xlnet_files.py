@@ -94,7 +94,7 @@ def test_official_settings_are_checked(tmp_path, rng, config, message):
         ({"attn_type": "uni"}, "attn_type='uni': only 'bi' is imported"),
         ({"ff_activation": "swish"}, "ff_activation='swish': only gelu_new, gelu, relu"),
         ({"d_inner": 13}, r"config.json does not fit these tensors: d_inner=13 \(12 in the tensors\)"),
-        ({"dropout": "much"}, "config.json: dropout must be of type float, got 'much'"),
+        ({"dropout": "much"}, "config.json: dropout must be a number, got 'much'"),
     ],
 )
 def test_hugging_faces_settings_are_checked(tmp_path, rng, config, message):

@@ -240,7 +240,7 @@ def test_requests_at_the_same_time_do_not_mix(call, byte_model):
         ({"prompt": "a", "n": 0}, 400, "n", "n must be at least 1"),
         ({"prompt": "a", "n": 65}, 413, None, "prompt, n times, has 65 entries"),
         ({"prompt": "a", "logprobs": 21}, 400, "logprobs", "logprobs must be from 0 to 20"),
-        ({"prompt": "a", "logprobs": True}, 400, "logprobs", "logprobs must be of type int"),
+        ({"prompt": "a", "logprobs": True}, 400, "logprobs", "logprobs must be an integer"),
         ({"prompt": "a", "max_tokens": 0}, 400, None, "max_tokens must be at least 1"),
         ({"prompt": "a", "max_tokens": 10_000, "n": 60, "logprobs": 20}, 413, None, "the answer would have"),
         ({"prompt": "a", "top_p": 2}, 400, None, "top_p must be above 0"),

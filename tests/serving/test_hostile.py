@@ -107,7 +107,7 @@ HALF = '"\\ud800"'
         ("/stream", b"\xff\xfe{", 400, "not JSON"),
         ("/stream", '{"prompt": "a", "seed": ' + "9" * 5000 + "}", 400, "not JSON"),
         ("/stream", '{"prompt": "a", "seed": ' + "9" * 400 + "}", 400, "is too large"),
-        ("/stream", {"prompt": "a", "temperature": "x" * 900}, 400, "must be of type float, not 'xxx"),
+        ("/stream", {"prompt": "a", "temperature": "x" * 900}, 400, "must be a number, not 'xxx"),
         ("/stream", {"prompt": "a" * 301}, 413, "a prompt has 301 tokens: it may have at most 300"),
         ("/stream", {"prompt": "a" * 1001}, 413, "prompt has 1,001 bytes: a text may have at most 1,000"),
         (

@@ -26,12 +26,12 @@ def test_presets_survive_json(name):
     [
         (("model", "n_layers"), 3, "unknown keys"),
         (("modell",), {}, "unknown groups"),
-        (("model", "n_layer"), "3", "must be of type int"),
-        (("model", "n_layer"), True, "must be of type int"),
-        (("model", "untie_r"), 1, "must be of type bool"),
+        (("model", "n_layer"), "3", "must be an integer"),
+        (("model", "n_layer"), True, "must be an integer"),
+        (("model", "untie_r"), 1, "must be true or false"),
         (("model", "cutoffs"), [1.5], "list of integers"),
         (("model", "mem_init"), "ones", "choose from"),
-        (("train", "learning_rate"), None, "must be of type float"),
+        (("train", "learning_rate"), None, "must be a number"),
         (("data",), 5, "must be a JSON object"),
     ],
 )

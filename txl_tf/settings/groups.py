@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.errors import InputError
+from txl_tf.errors import TYPES, InputError
 
 INT32_MAX = 2**31 - 1
 HEADINGS = ("data", "model", "optimizer", "schedule", "saving", "evaluation", "devices")
@@ -200,5 +200,5 @@ def _coerce(value: Any, kind: Any, where: str) -> Any:
     if kind is float and type(value) is int:
         require(abs(value) < 2**1023, f"{where} is too large a number")
         return float(value)
-    require(type(value) is kind, f"{where} must be of type {kind.__name__}, got {value!r}")
+    require(type(value) is kind, f"{where} must be {TYPES[kind]}, got {value!r}")
     return value

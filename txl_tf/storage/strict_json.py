@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from txl_tf.errors import InputError, one_line
+from txl_tf.errors import TYPES, InputError, one_line
 from txl_tf.storage.surrogates import whole
 
 NUMBER = (int, float)
@@ -19,7 +19,6 @@ Fields = Mapping[str, type | tuple[type, ...]]
 """The fields that a record must have, and the types of their values; true and false do not count as numbers."""
 _FEW = 100
 """The keys of a text that may be one line of a table."""
-_NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
 
 
 def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
@@ -72,7 +71,7 @@ def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> di
         if name not in value:
             raise _error(f"{where} has no {name!r}", remedy)
         if type(value[name]) not in kinds:
-            wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in kinds)
+            wanted = " or ".join(TYPES.get(kind, kind.__name__) for kind in kinds)
             raise _error(f"{where}: {name!r} must be {wanted}, not {_shown(value[name])}", remedy)
     return value
 

@@ -358,7 +358,7 @@ def test_the_server_answers(task, predictors, exports):
             wrong = [
                 ("/label", {"texts": "a"}, 400, "texts must be a list of strings"),
                 ("/label", {"texts": ["a"], "threshold": 1.5}, 400, "threshold must be from 0 to 1"),
-                ("/label", {"texts": ["a"], "threshold": "0"}, 400, "threshold must be of type float"),
+                ("/label", {"texts": ["a"], "threshold": "0"}, 400, "threshold must be a number"),
                 ("/classify", {}, 404, "/classify is for an XLNet for classification"),
             ]
         elif task == "tagging":

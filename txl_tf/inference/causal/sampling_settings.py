@@ -16,7 +16,7 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from txl_tf.errors import InputError
+from txl_tf.errors import TYPES, InputError
 from txl_tf.settings.groups import INT32_MAX
 
 FLOAT32_MAX = 3.4028234663852886e38
@@ -77,7 +77,7 @@ class Setting:
         """`value` as `kind`; InputError if it is not a number of that kind, or out of range, as is NaN."""
         wanted = numbers.Integral if self.kind is int else numbers.Real
         if isinstance(value, bool) or not isinstance(value, wanted):
-            raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
+            raise InputError(f"{self.name}={value!r} must be {TYPES[self.kind]}; {self.help}")
         most = (INT32_MAX if self.kind is int else FLOAT32_MAX) if self.high is None else self.high
         value = cast("float", value)  # the type numbers.Real does not declare comparison with float
         above = value > self.low if self.above_low else value >= self.low
