@@ -96,7 +96,6 @@ def may_differ(file, kind):
     """Whether a success with another result is right: for the user's own text, and for settings with defaults."""
     lost = file.endswith("metrics.jsonl") and kind in ("cut", "missing")  # a run goes on, and its first lines are gone
     lost = lost or file == "labelling/evaluations.jsonl"  # the threshold is then 0.5, which is said
-    lost = lost or (file.endswith("evaluations.jsonl") and kind in ("cut", "missing"))  # a card then lacks its results
     lost = lost or (file, kind) == ("tuned/labels.json", "missing")  # classes then have numbers, as in some imports
     lost = lost or file == "huggingface/model.safetensors"  # the format has no checksum
     return lost or file.startswith(_FREE) or (file.endswith("config.json") and kind.startswith("without"))

@@ -56,10 +56,10 @@ def metrics(path):
 
 
 def files(path):
-    """The function that reads all files of a folder that have a meaning of their own."""
+    """The function that reads the sizes of all files of a folder but the model card, which names the model_dir."""
 
     def read(folder):
-        found = [file for file in sorted((folder / path).rglob("*")) if file.is_file()]
+        found = [file for file in sorted((folder / path).rglob("*")) if file.is_file() and file.name != "README.md"]
         return {str(file.relative_to(folder)): len(file.read_bytes()) for file in found}
 
     return read

@@ -133,10 +133,11 @@ def tables():
         setup = functools.partial(pack_table, pack=pack, to="table.tsv.gz")
         yield Case("predict", f"archives: a table in gz {title}", {"input": "table.tsv.gz"}, setup=setup, refused=True,
                    says="table.tsv.gz")  # fmt: skip
-    for end in ("bz2", "xz", "zip"):
-        setup = functools.partial(pack_table, pack=bytes, to=f"table.tsv.{end}")
-        flags = {"input": f"table.tsv.{end}"}
-        yield Case("predict", f"archives: a table in {end}", flags, setup=setup, refused=True, says=f"table.tsv.{end}")
+    packs = {"bz2": bz2.compress, "xz": lzma.compress, "zip": lambda data: zipped({"table.tsv": data})}
+    for end, pack in packs.items():
+        setup = functools.partial(pack_table, pack=pack, to=f"table.tsv.{end}")
+        about = {"refused": True, "says": "table.tsv.zip"} if end == "zip" else {"usual": True}
+        yield Case("predict", f"archives: a table in {end}", {"input": f"table.tsv.{end}"}, setup=setup, **about)
     for command, flag, name in (
         ("score", "input", "prompt.txt"),
         ("generate", "prompt_file", "prompt.txt"),
@@ -144,8 +145,9 @@ def tables():
         ("prepare_listed", "vocab_file", "list.txt"),
     ):
         setup = functools.partial(pack_file, name=name)
-        yield Case(command, f"archives: a packed {flag}", {flag: f"{name}.gz"}, setup=setup,
-                   refused=command != "answer", says=f"{name}.gz" if command != "answer" else "")  # fmt: skip
+        refused = {"refused": True, "says": f"{name}.gz"}
+        about = {"answer": {}, "generate": {"usual": True}}.get(command, refused)
+        yield Case(command, f"archives: a packed {flag}", {flag: f"{name}.gz"}, setup=setup, **about)
 
 
 def put(folder, pack, source):

@@ -125,7 +125,8 @@ def of_other_files():
     for command, flag in files.items():
         for encoding in ("cp1252", "utf-16", "utf-16-le", "utf-32"):
             setup = functools.partial(recode, name="prompt.txt", encoding=encoding)
-            marked = command == "evaluate_text" and encoding in ("utf-16", "utf-32")  # it heeds byte order marks
+            heeds_marks = command in ("evaluate_text", "generate")
+            marked = heeds_marks and encoding in ("utf-16", "utf-32")
             about = {} if encoding == "utf-16-le" else {"usual": True} if marked else {"refused": True}
             says = "" if marked else "prompt.txt"
             yield Case(command, f"encodings: --{flag} in {encoding}", setup=setup, says=says, **about)
