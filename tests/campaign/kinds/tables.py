@@ -77,7 +77,7 @@ def forms():
     yield from case("JSON lines", "\n".join(jsonl) + "\n", name="t.jsonl", usual=True)
     yield from case("JSON lines with empty ones", "\n\n".join(jsonl), name="t.jsonl", usual=True)
     yield from case("JSON lines with CRLF", "\r\n".join(jsonl), name="t.jsonl", usual=True)
-    yield from case("a list in JSON", "[" + ",\n".join(jsonl) + "]", name="t.jsonl", refused=True, says="t.jsonl")
+    yield from case("a list in JSON", "[" + ",\n".join(jsonl) + "]", name="t.jsonl", usual=True)
     yield from case("JSON lines, one cut", "\n".join(jsonl)[:-5], name="t.jsonl", refused=True, says="line 8")
     for name in ("t.txt", "t", "t.xlsx", "t.xls", "t.ods", "t.parquet", "t.csv.zip"):
         yield from case(f"a table named {name}", lines(), name=name, refused=True, says=name)
@@ -117,7 +117,7 @@ def columns():
     )
     yield from case("no label to predict", lines(header=("text", "other")), commands=("predict",), works=True,
                     flags={"metrics": False})  # fmt: skip
-    for flag, value in (("text_column", "a"), ("delimiter", ";"), ("no_header", None), ("skip_empty", None)):
+    for flag, value in (("text_column", "a"), ("no_header", None)):
         yield Case("answer", f"tables: --{flag} for questions", {flag: value}, refused=True, says=f"--{flag}")
 
 
@@ -174,7 +174,7 @@ def labels():
     yield from case("lists of labels", sets, flags, ("finetune",), name="t.jsonl", works=True)
     cells = lines(rows=[("lambda", "a|b"), ("while", ""), ("for", "c"), ("if", "a| |a")])
     yield from case("labels in cells", cells, flags, ("finetune",), works=True)
-    for labels in (3, {"a": 1}, ["a", 2], [["a"]]):
+    for labels in (3, {"a": "b"}, ["a", 2], [["a"]]):
         odd = sets + json.dumps({"text": "lambda", "label": labels}) + "\n"
         yield from case(f"labels {labels}", odd, flags, ("finetune",), name="t.jsonl", refused=True, says="line 5")
     yield from case(
