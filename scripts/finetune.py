@@ -145,14 +145,14 @@ def check():
         raise InputError("give --preset or --settings_from, not both")
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
         raise InputError(f"--folds={FLAGS.folds} must be 2 or more; it takes only one seed, and no --dev")
-    if task := chosen_task():
+    if (task := chosen_task()) and not FLAGS.settings_from:
         read.update(understood(task, files(), given_columns(), True, sys.stdout))
 
 
 def main(_):
     task, settings = begin()
-    if FLAGS.dry_run:  # the task was not known before
-        understood(task, files(), given_columns(), True, sys.stdout)
+    if FLAGS.settings_from:  # the task was not known before
+        read.update(understood(task, files(), given_columns(), True, sys.stdout))
 
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.finetuner import Finetuner, cross_validate
