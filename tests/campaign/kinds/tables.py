@@ -299,7 +299,7 @@ def questions():
     }
     for title, data in right.items():
         yield from case(title, data, commands=("answer",), name="q.json", works=True)
-    long = squad(question, context="lambda import " * 20_000)
+    long = squad(question, context="lambda import " * 10_000)
     yield from case("a long context", long, commands=("answer",), name="q.json", works=True)
     wrong = {
         "no questions": squad(),
