@@ -208,7 +208,7 @@ def read_table(
     table = read_rows(path, columns, faults, labelled)
     read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
-    rows, without_text = Rows[Row](), []
+    rows, without_text, signs = Rows[Row](), [], []
     for line, values in table.rows:
         where = table.where(line)
         with faults.noted(line):
@@ -221,6 +221,8 @@ def read_table(
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
+            if len(text) <= LONGEST_SIGN and text.lower() in SIGNS:
+                signs.append((text, where.rpartition(", ")[2]))
             second = text_in(values, columns.text_b_column, where)
             label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
@@ -233,8 +235,8 @@ def read_table(
             shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
-    if signs := [row for row in rows if len(row.text) <= LONGEST_SIGN and row.text.lower() in SIGNS]:
-        shown = f"{signs[0].text!r} ({signs[0].where.rpartition(', ')[2]})"
+    if signs:
+        shown = "{!r} ({})".format(*signs[0])
         rows.remarks += (f"{counted(len(signs), 'text')} such as {shown} may stand for a missing one",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
