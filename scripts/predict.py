@@ -47,7 +47,7 @@ from flag_help import require_flags
 from txl_tf import families
 from txl_tf.data.tables.columns import Columns, table_columns
 from txl_tf.data.tables.forms import kind_of
-from txl_tf.data.tables.results import as_columns, is_table, require_room, write_results
+from txl_tf.data.tables.results import is_table, require_room, write_results
 from txl_tf.errors import InputError
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
@@ -101,7 +101,7 @@ def check():
         return  # remote, or wrong in a way that is reported when the model is loaded
     if not isinstance(task, families.FineTuning):
         return
-    kind = kind_of(FLAGS.output) if FLAGS.output and is_table(FLAGS.output) else ""
+    kind = table_kind()
     if kind not in ("", "jsonl", *task.table_kinds):
         raise InputError(f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl")
     if FLAGS.all_probabilities and kind not in task.table_kinds:
@@ -112,6 +112,11 @@ def check():
     read.update(
         understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, known_labels(FLAGS.model_dir))
     )
+
+
+def table_kind():
+    """The end of --output if it is the name of a table; "" if it is not. InputError as `is_table`."""
+    return kind_of(FLAGS.output) if FLAGS.output and is_table(FLAGS.output) else ""
 
 
 def known_labels(model_dir):
@@ -152,7 +157,7 @@ def main(_):
     if FLAGS.dry_run:
         understood(task.name, (FLAGS.input,), columns, FLAGS.metrics, sys.stderr, predictor.trained.class_names())
     rows, classes = read.get(FLAGS.input), predictor.trained.class_names()
-    into_table = FLAGS.output and kind_of(FLAGS.output) in task.table_kinds
+    into_table = table_kind() in task.table_kinds
     if into_table:
         rows = rows or task.read(FLAGS.input, columns, FLAGS.metrics, classes)
         new = 2 + (FLAGS.unsure_below is not None) + FLAGS.all_probabilities * len(classes)
@@ -181,8 +186,7 @@ def main(_):
         print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
     lines = map(task.written.get(end, json_line), found.predictions)
     if into_table:
-        cells = [task.cells(*pair) for pair in zip(found.rows, found.predictions, strict=True)]
-        results = {line: as_columns(one, FLAGS.all_probabilities) for own in cells for line, one in own.items()}
+        results = found.columns_by_line(task, FLAGS.all_probabilities)
         write_results(FLAGS.output, found.rows.table, found.columns, results)
     elif FLAGS.output:
         write_result(FLAGS.output, "".join(lines))

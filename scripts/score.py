@@ -35,6 +35,7 @@ from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.forms import ENDS, kind_of
 from txl_tf.data.tables.json_records import is_json
 from txl_tf.data.tables.results import is_table, require_room, write_results
+from txl_tf.data.tables.table import line_of
 from txl_tf.errors import InputError
 from txl_tf.storage.strict_json import json_line
 from txl_tf.tasks.texts import read_table
@@ -113,7 +114,7 @@ def main(_):
             for text, score in zip(batch, model.score(batch), strict=True):
                 if into_table:
                     found = scored(text, score)
-                    results[int(rows[len(results)].where.rpartition(" ")[2])] = {name: found[name] for name in SCORES}
+                    results[line_of(rows[len(results)].where)] = {name: found[name] for name in SCORES}
                 else:
                     output.write(json_line(scored(text, score)))
                 scored_ids.append(score.ids)

@@ -72,9 +72,8 @@ def number(request, name, kind, default):
     """request[name], an int or a float."""
     value = request.get(name, default)
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise RequestError(
-            400, f"{name} must be {'an integer' if kind is int else 'a number'}, not {shown(value)}", param=name
-        )
+        wanted = "an integer" if kind is int else "a number"
+        raise RequestError(400, f"{name} must be {wanted}, not {shown(value)}", param=name)
     if not abs(value) < 2**31:  # nor NaN
         raise RequestError(400, f"{name}={shown(value)} is too large or not a number", param=name)
     return kind(value)

@@ -14,7 +14,7 @@ import collections
 import functools
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -23,13 +23,13 @@ from txl_tf import families
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.frames import is_frame, refuse_paths, table_of, with_predictions
-from txl_tf.data.tables.results import as_columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.abilities import tool_for, unable
 from txl_tf.inference.causal.language_model import Score
 from txl_tf.inference.evaluate import Evaluator
+from txl_tf.inference.repeats import repeats
 from txl_tf.inference.tasks.predictor import Predicted, Predictor
 from txl_tf.inference.xlnet.encoder import Encoded, Text
 from txl_tf.inference.xlnet.fill_in import Filling, PseudoScore
@@ -180,13 +180,10 @@ class Model:
         if isinstance(prompts, str):
             with reported("generating", " tokens", shown=self._progress) as report:
                 return "".join(tool.stream(prompts, max_tokens, seed=seed, stop=stop, progress=report, **sampling))
-        earlier: collections.Counter[str] = collections.Counter()
+        earlier: collections.Counter[Hashable] = collections.Counter()
 
         def continued(some: list[str]) -> list[str]:
-            seeds = []
-            for text in some:
-                seeds.append(seed + earlier[text])
-                earlier[text] += 1
+            seeds = [seed + count for count in repeats(some, earlier)]
             return tool.generate(some, max_tokens, seed=seeds, stop=stop, **sampling)
 
         return self._in_batches("generating", continued, prompts)
@@ -302,8 +299,7 @@ class Model:
         if not task.table_kinds:
             raise InputError(f"predictions of {task.name} are not columns: give frame.to_dict('records')")
         found = self._of_table("predict", inputs, columns, False, **options)
-        cells = [task.cells(*pair) for pair in zip(found.rows, found.predictions, strict=True)]
-        return with_predictions(inputs, {line: as_columns(one) for own in cells for line, one in own.items()})
+        return with_predictions(inputs, found.columns_by_line(task))
 
     def predict_file(self, path: str, columns: Columns | Mapping[str, Any] | None = None) -> list[Prediction]:
         """Predicts for each input in a file with a fine-tuned model, as scripts/predict.py does.

@@ -16,7 +16,7 @@ TYPES: dict[Any, str] = {
     dict: "an object",
     list: "a list",
 }
-"""What messages call the types of values."""
+"""The words for types in messages."""
 
 
 class InputError(ValueError):

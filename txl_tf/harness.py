@@ -29,6 +29,7 @@ from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.part_scorer import Part, PartScorer, batches
 from txl_tf.inference.causal.served_causal import ServedCausal
+from txl_tf.inference.repeats import repeats
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import read_json
 from txl_tf.storage.literal_paths import load_saved_model
@@ -138,13 +139,11 @@ class HarnessModel(LM):
         The settings are the harness's (until, max_gen_toks, do_sample) and those of sampling; InputError for others.
         """
         groups: dict[str, list[int]] = collections.defaultdict(list)
-        earlier: collections.Counter[tuple[str, str]] = collections.Counter()
-        prompts, seeds = [whole(request.args[0]) for request in requests], []
-        for i, request in enumerate(requests):
-            settings = json.dumps(request.args[1], sort_keys=True, default=str)
-            groups[settings].append(i)
-            seeds.append(earlier[prompts[i], settings])  # a request that is repeated gets another text each time
-            earlier[prompts[i], settings] += 1
+        prompts = [whole(request.args[0]) for request in requests]
+        settings = [json.dumps(request.args[1], sort_keys=True, default=str) for request in requests]
+        for i, given in enumerate(settings):
+            groups[given].append(i)
+        seeds = repeats(zip(prompts, settings, strict=True))  # a repeated request gets another text each time
 
         def texts() -> Iterator[tuple[int, str]]:
             for group in groups.values():

@@ -149,6 +149,12 @@ def test_a_table_comes_back_with_the_names(tuned, tmp_path, output):
     assert frame["prediction"][0] == ["PLACE River 10"] and list(frame) == ["text", "k", "prediction", "probability"]
 
 
+def into_table(tuned, path, *flags):
+    """Predicts for a file into o.csv beside it."""
+    line = ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={path}", f"--output={path.parent}/o.csv"]
+    return processes.run([*line, *flags])
+
+
 @pytest.mark.parametrize("name", ["t.conll", "t.csv"])
 def test_words_with_a_row_each_get_their_tags(tuned, tmp_path, name):
     """A text ends where an empty row is, as in CoNLL."""
@@ -159,9 +165,7 @@ def test_words_with_a_row_each_get_their_tags(tuned, tmp_path, name):
         else ["text_id,word", *(f"{i // 4},{word}" if word else "," for i, word in enumerate(words))]
     )
     (tmp_path / name).write_text("".join(line + "\n" for line in lines))
-    done = processes.run(
-        ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={tmp_path}/{name}", f"--output={tmp_path}/o.csv"]
-    )
+    done = into_table(tuned, tmp_path / name)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
     assert [row["word"] for row in rows] == words and rows[3]["prediction"] == ""
@@ -171,17 +175,11 @@ def test_words_with_a_row_each_get_their_tags(tuned, tmp_path, name):
 def test_rows_without_text_are_left_out_if_asked(tuned, tmp_path):
     """They keep their place in the table."""
     (tmp_path / "t.csv").write_text("id,text\n0,so the River 10\n1,\n2,so\n")
-    command = [
-        "scripts/predict.py",
-        f"--model_dir={tuned[0]}",
-        f"--input={tmp_path}/t.csv",
-        f"--output={tmp_path}/o.csv",
-    ]
-    done = processes.run(command)
+    done = into_table(tuned, tmp_path / "t.csv")
     assert (
         done.returncode and "t.csv, line 3 has no text: correct the row, remove it, or give --skip_empty" in done.stderr
     )
-    done = processes.run([*command, "--skip_empty"])
+    done = into_table(tuned, tmp_path / "t.csv", "--skip_empty")
     assert done.returncode == 0 and "t.csv: 1 row without text left out\n" in done.stderr
     rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines()))
     assert rows[2] == ["1", "", "", ""] and rows[1][2] == "PLACE River 10" and rows[3][0] == "2"
@@ -189,13 +187,7 @@ def test_rows_without_text_are_left_out_if_asked(tuned, tmp_path):
 
 def test_tables_of_tags_have_no_column_for_each_class(tuned, tmp_path):
     (tmp_path / "t.csv").write_text("text\nso\n")
-    command = [
-        "scripts/predict.py",
-        f"--model_dir={tuned[0]}",
-        f"--input={tmp_path}/t.csv",
-        f"--output={tmp_path}/o.csv",
-    ]
-    done = processes.run([*command, "--all_probabilities"])
+    done = into_table(tuned, tmp_path / "t.csv", "--all_probabilities")
     assert done.returncode and "--all_probabilities is for classes and labels" in done.stderr
 
 

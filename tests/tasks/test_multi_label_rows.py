@@ -13,7 +13,7 @@ from txl_tf.tasks.texts import read_table
 
 
 def test_a_result_stands_beside_that_of_giving_all_texts_the_same_labels():
-    """Of two labels the more frequent one alone is best: 2 of 3 are right, and all 2 are found."""
+    """The more frequent label alone is best: 2 of 3 texts have it, and no other label is there."""
     parts = {"train": [[1, 0], [1, 0], [1, 1], [0, 0]], "dev": [[1, 0], [1, 0], [0, 0]]}
     examples = {
         name: types.SimpleNamespace(features={"label": np.array(rows, np.float32)}) for name, rows in parts.items()

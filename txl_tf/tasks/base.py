@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from txl_tf.data.tables.table import line_of
 from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
@@ -243,8 +244,8 @@ class FineTuning(Task):
         """The functions of a SavedModel, in TensorFlow ops; the first one is the default."""
 
     def cells(self, row: Any, prediction: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """What a row's table gets from its prediction, for `results.as_columns`: {the number of a line: fields}."""
-        return {int(row.where.rpartition(" ")[2]): prediction}
+        """The fields of a row's prediction for `results.as_columns`, by the numbers of the lines that get them."""
+        return {line_of(row.where): prediction}
 
     def signature_inputs(self, items: Sequence[Any]) -> dict[str, Any]:
         """The inputs of `signature` for some rows."""

@@ -127,7 +127,8 @@ def test_packed_files_are_unpacked(tmp_path, end, pack):
             b'{"data": [{"text": "a"}], "dev": [{"text": "b"}]}',
             "has rows in 'data' and in 'dev'",
         ),
-        ("a.json", b'{"columns": ["a", "a"], "data": [["b", "c"]]}', "columns names the column 'a' twice"),
+        ("a.json", b'{"columns": ["a", "a"], "data": [["b", "c"]]}', r"a\.json, columns names the column 'a' twice"),
+        ("a.json", b'{"columns": [["a", "b"]], "data": [["c"]]}', r"a\.json, entry 1 must be a JSON object"),
     ],
 )
 def test_other_forms_are_refused_with_what_to_do(tmp_path, name, data, message):

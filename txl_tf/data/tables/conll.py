@@ -89,8 +89,9 @@ def read_conll(source: Source) -> Table:
     words = [line for line in lines if line[1] and not (marked and line[1][0].startswith("#"))]
     if not words:
         return Table([], [], [], path, name=path, form=FORM)
-    if labelled or source.tags:
-        refuse_joined(path, words[:SOME], () if labelled else source.tags or ())
+    of_model = () if labelled else source.tags or ()
+    if labelled or of_model:
+        refuse_joined(path, words[:SOME], of_model)
     width = len(words[0][1])
     names, header = _names(marked, words[0])
     word = _number(columns.text_column, names, WORDS, 1) if width > 1 else 1

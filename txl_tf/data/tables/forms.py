@@ -71,6 +71,12 @@ def _lines(source: Source) -> Table:
     return Table(["text"], rows, [], source.path, name=source.path, unit="line", form="a text in each line")
 
 
+def _is_annotated(source: Source) -> bool:
+    found = _ANNOTATIONS.search(source.text[: 1 << 16])
+    is_of_columns = found is not None and found[0].startswith("#")  # WebAnno's are a table, if one is named
+    return found is not None and not (is_of_columns and source.columns.named("text_column"))
+
+
 PACKED = (
     Form("gzip", (b"\x1f\x8b",), ends=("gz",), opens=gzip.open),
     Form("bzip2", (b"BZh",), ends=("bz2",), opens=bz2.open),
@@ -123,10 +129,7 @@ TABLES = (
     ),
     Form(
         "a file of annotations of brat, PubTator, WebAnno or i2b2",
-        looks=lambda source: (
-            (found := _ANNOTATIONS.search(source.text[: 1 << 16])) is not None
-            and not (found[0].startswith("#") and source.columns.named("text_column"))
-        ),
+        looks=_is_annotated,
         remedy="give the text with its spans as JSON lines, or its words and tags in CoNLL's format",
     ),
     Form(
@@ -224,8 +227,10 @@ def read_rows(
 def _refuse_headers_inside(table: Table, faults: Faults) -> None:
     """Adds a fault for each row that holds the columns' names, as in files that were joined."""
     last = table.names[-1]
-    for line, row in [(line, row) for line, row in table.rows if row.get(last) == last]:
-        if len(row) > 1 and all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items()):
+    for line, row in table.rows:
+        if row.get(last) != last or len(row) == 1:
+            continue
+        if all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items()):
             faults.add(f"{table.where(line)} has the names of the columns again: remove it", line)
 
 

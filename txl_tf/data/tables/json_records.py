@@ -40,6 +40,8 @@ def read_json(source: Source) -> Table:
         lists = [name for name, rows in values.items() if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
         if "data" in lists and len(lists) > 1:
             raise InputError(f"{path} has rows in {lists[0]!r} and in {lists[1]!r}: give a file for each")
+        if _is_split(values):
+            refuse_twice(values["columns"], f"{path}, columns")
         values = _rows_of(values)
     return dataclasses.replace(of_records(path, list(json_entries(path, values, faults))), form="JSON", unit="entry")
 
@@ -87,17 +89,25 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
 
 
+def _is_split(columns: dict[str, Any]) -> bool:
+    """Whether an object is {"columns": [names], "data": [values]}."""
+    names, own = columns.get("columns"), columns.get("data")
+    if not isinstance(names, list) or not isinstance(own, list):
+        return False
+    width = None if any(isinstance(name, (list, dict)) for name in names) else len(names)
+    return all(isinstance(row, list) and len(row) == width for row in own)
+
+
 def _rows_of(columns: dict[str, Any]) -> list[Any]:
     """The rows of an object that holds several; any other object is one row.
 
     It is {"data": [rows]}, {"annotations": [spaCy's pairs]}, or as pandas writes it: {"columns": [names], "data":
     [values]}, {name: {number: value}} or {number: {name: value}}.
     """
-    names, own, pairs = (columns.get(name) for name in ("columns", "data", "annotations"))
+    if _is_split(columns):
+        return [dict(zip(columns["columns"], row, strict=True)) for row in columns["data"]]
+    own, pairs = columns.get("data"), columns.get("annotations")
     if isinstance(own, list):
-        if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in own):
-            refuse_twice(names, "columns")
-            return [dict(zip(names, row, strict=True)) for row in own]
         return own
     if isinstance(pairs, list) and pairs and _is_pair(pairs[0]):
         return pairs

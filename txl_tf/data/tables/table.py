@@ -67,6 +67,11 @@ class Table:
         return ", ".join([self.form, *self.remarks]) + ": " + ", ".join(parts)
 
 
+def line_of(where: str) -> int:
+    """The number of a row's line, from its place as `Table.where` says it."""
+    return int(where.rpartition(" ")[2])
+
+
 Item = TypeVar("Item")
 
 

@@ -25,6 +25,7 @@ from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, Processor
 from txl_tf.inference.generation.generator import CHUNK, Generator
 from txl_tf.inference.one_or_all import one_or_all
+from txl_tf.inference.repeats import repeats
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -149,7 +150,7 @@ class LanguageModel:
             return []
         seeds = np.asarray(seed, np.int64)
         if not seeds.ndim:
-            seeds = seeds + np.array([prompts[:i].count(text) for i, text in enumerate(prompts)])
+            seeds = seeds + np.array(repeats(prompts))
         choice = _choice(max_tokens, seeds, len(prompts), stop, sampling, logits_processor)
         ids, lengths = self._pad([self._encode_prompt(text) for text in prompts])
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice, logits_processor)

@@ -34,6 +34,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet
 from txl_tf.data.tables.columns import Columns, table_columns
+from txl_tf.data.tables.results import as_columns
 from txl_tf.data.tables.table import Table
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
@@ -59,6 +60,11 @@ class Predicted(typing.NamedTuple):
     doubt: str | None
     rows: Any
     columns: Columns
+
+    def columns_by_line(self, task: Any, all_probabilities: bool = False) -> dict[int, dict[str, Any]]:
+        """{number of a line of the table: the columns of `results.as_columns` that it gets}; `task` has read it."""
+        cells = [task.cells(*pair) for pair in zip(self.rows, self.predictions, strict=True)]
+        return {line: as_columns(one, all_probabilities) for own in cells for line, one in own.items()}
 
 
 ENOUGH = 10
