@@ -47,11 +47,14 @@ def test_what_was_understood_is_said(tmp_path, task, name, flags, said):
     assert done.stdout == f"{tmp_path / name}: {said}\n"
 
 
-def test_a_guess_is_said(tmp_path):
+def test_another_separator_is_offered(tmp_path):
     done = finetune(tmp_path, "multi_label", "commas.csv")
-    assert done.stdout.splitlines()[1].endswith(
-        "no cell has '|', 3 of 4 have ',': give --label_separator=, if it separates labels"
+    said = "no cell has '|', 3 of 4 have ',': give --label_separator=, if it separates labels"
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: {tmp_path / 'commas.csv'}: {said}, or --label_separator='|' if each cell is one label\n"
     )
+    assert finetune(tmp_path, "multi_label", "commas.csv", "--label_separator=,").returncode == 0
 
 
 def test_columns_are_offered(tmp_path):

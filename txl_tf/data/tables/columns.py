@@ -32,7 +32,7 @@ class Columns(Group):
     label_columns: str = usual(
         "", "for several labels: columns of 0 and 1, one for each label, such as toxic,insult or FIRST..LAST"
     )
-    label_separator: str = usual("|", "separates the labels of a text in one cell, for --task=multi_label")
+    label_separator: str = usual("", "separates the labels of a text in one cell, for --task=multi_label; empty: |")
     label_names: str = usual("", "the names of labels or tags that are numbers, from 0 on, such as O,B-PER,I-PER")
     sentence_column: str = usual(
         "", "for tagging, in a table with a row for each word: the column of the sentence's number"
@@ -60,8 +60,6 @@ class Columns(Group):
                     )
         if len(self.separator) > 1:
             raise InputError(f"--delimiter={self.delimiter} must be one character, or tab")
-        if not self.label_separator:
-            raise InputError("--label_separator must not be empty: give what separates the labels of a cell, such as |")
         if self.encoding:
             check_encoding(self.encoding)
         if self.no_header:
@@ -96,7 +94,7 @@ class Columns(Group):
     @property
     def between_labels(self) -> str:
         """The separator of the labels in a cell."""
-        return self.label_separator.replace("\\n", "\n").replace("\\t", "\t")
+        return self.label_separator.replace("\\n", "\n").replace("\\t", "\t") or "|"
 
     @property
     def named_labels(self) -> tuple[str, ...]:

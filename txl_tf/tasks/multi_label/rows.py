@@ -19,8 +19,10 @@ from txl_tf.errors import InputError
 from txl_tf.tasks import texts
 from txl_tf.tasks.texts import LabelReader, Row, refuse_bad_cell
 
-OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t", "/", "&", " ")
+OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t")
 """Signs that may separate labels if the given separator does not."""
+SIGNS_IN_NAMES = ("/", "&", " ")
+"""Signs that may, too, but stand in names of single labels as well."""
 _BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
 
 
@@ -46,7 +48,7 @@ def of_one_column(table: Table, columns: Columns) -> LabelReader:
         shown = f"{where} has {json.dumps(values.get(column), default=str)[:40]} in column {column!r}"
         if found is None:
             raise InputError(
-                f"{shown}: give its labels as a list of texts, or as one text with {columns.label_separator!r} between "
+                f"{shown}: give its labels as a list of texts, or as one text with {columns.between_labels!r} between "
                 "them"
             )
         if names and in_bits:
@@ -144,17 +146,20 @@ def _kept(labels: Sequence[str], columns: Columns, where: str) -> str:
     if holding := [label for label in found if columns.between_labels in label]:
         raise InputError(
             f"{where} has the label {holding[0]!r}, which holds what separates labels in a cell: give another "
-            f"--label_separator than {columns.label_separator!r}"
+            f"--label_separator than {columns.between_labels!r}"
         )
     return json.dumps(found, ensure_ascii=False)
 
 
 def other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
-    """A remark on labels that look like several labels with another separator than the given one."""
+    """A remark on labels that look like several labels with another separator than the given one.
+
+    InputError if no separator was given, and the sign is not usual in names.
+    """
     cells = [json.loads(row.label) for row in rows]
     every, labels = {label for cell in cells for label in cell}, [cell[0] for cell in cells if len(cell) == 1]
     single, several = set(labels), any(len(cell) > 1 for cell in cells)
-    for separator in OTHER_SEPARATORS:
+    for separator in OTHER_SEPARATORS + SIGNS_IN_NAMES:
         joined = {label for label in single if separator in label}
         parts = collections.Counter(part.strip() for label in joined | every for part in label.split(separator))
         of_joined = {part.strip() for label in joined for part in label.split(separator)}
@@ -165,10 +170,13 @@ def other_separator(rows: Rows[Row], columns: Columns) -> tuple[str, ...]:
                 remedy = "give all rows one separator if it separates labels"
                 return (f"{count:,} of {len(rows):,} rows have {separator!r} between labels of other rows: {remedy}",)
             given = shlex.quote(separator.replace("\n", "\\n").replace("\t", "\\t"))
-            return (
-                f"no cell has {columns.label_separator!r}, {count:,} of {len(rows):,} have {separator!r}: give "
-                f"--label_separator={given} if it separates labels",
+            said = (
+                f"no cell has {columns.between_labels!r}, {count:,} of {len(rows):,} have {separator!r}: give "
+                f"--label_separator={given} if it separates labels"
             )
+            if columns.label_separator or separator in SIGNS_IN_NAMES:
+                return (said,)
+            raise InputError(f"{texts.file_of(rows)}: {said}, or --label_separator='|' if each cell is one label")
     return ()
 
 
