@@ -15,6 +15,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 
 ROOT = str(pathlib.Path(__file__).parents[1])
 sys.path.append(ROOT)
@@ -56,6 +57,7 @@ def raise_from_now_on():
     """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up; a second one ends it at once."""
     if signal.getsignal(signal.SIGINT) is terminal.leave:
         signal.signal(signal.SIGINT, interrupt)
+        sys.unraisablehook = interrupt_again
 
 
 def interrupt(*_):
@@ -63,6 +65,15 @@ def interrupt(*_):
     interrupts.append(signal.SIGINT)
     signal.signal(signal.SIGINT, terminal.leave)
     raise KeyboardInterrupt
+
+
+def interrupt_again(dropped):
+    """Raises a KeyboardInterrupt anew that Python dropped, since it came in a destructor or the like."""
+    if dropped.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(dropped)
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
 
 
 def ignore_from_now_on():

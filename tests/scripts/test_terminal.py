@@ -110,6 +110,26 @@ command_line.run(main)
     assert left == [tmp_path / "cleaned up"]
 
 
+def test_ctrl_c_in_a_destructor_ends_the_command_all_the_same(tmp_path):
+    """Where Python drops exceptions."""
+    code = """
+import signal, time
+from absl import flags
+import command_line
+class Library:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def main(argv):
+    Library()
+    time.sleep(60)
+signal.signal(signal.SIGINT, start_up.terminal.leave)  # jobs in the background ignore Ctrl-C
+sys.argv[:] = ["program", "-v=1"]  # without the file for libraries, which this has already
+command_line.run(main)
+"""
+    status, shown, _ = run(code, tmp_path)
+    assert (status, shown.splitlines()[-1]) == (130, "interrupted") and "Exception ignored" not in shown
+
+
 def test_what_tensorflow_imports_if_it_finds_it_is_not_found_before_it_is_needed(tmp_path):
     code = """
 import tensorflow, keras
