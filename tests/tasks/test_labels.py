@@ -10,13 +10,13 @@ from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names, twins
 
 
 def test_labels_that_differ_by_case_are_told():
+    said = "differ only by case, spaces or forms of letters, and are 2 classes: if one is meant, correct the file"
     assert twins(("Good", "bad", "good", "bad day", "badday")) == [
-        f"the labels {pair} differ only by case or spaces, and are 2 classes: if one is meant, correct the file"
-        for pair in ("'Good', 'good'", "'bad day', 'badday'")
+        f"the labels {pair} {said}" for pair in ("'Good', 'good'", "'bad day', 'badday'")
     ]
     for other in ("caf\u00e9\u200b", "cafe\u0301", "\uff43af\u00e9"):  # as they look
-        (said,) = twins(("caf\u00e9", other, "bad"))
-        assert said.endswith("differ only by case or spaces, and are 2 classes: if one is meant, correct the file")
+        (remark,) = twins(("caf\u00e9", other, "bad"))
+        assert remark.endswith(said)
     one, other = "12345678901234567890", "12345678901234567891"  # as floats they are equal
     assert twins(("1", "1.0", "01", "2", one, other, "nan", "inf")) == [
         "the labels '1', '1.0', '01' are one number, and are 3 classes: if one is meant, correct the file"

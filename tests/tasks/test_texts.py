@@ -11,6 +11,7 @@ from txl_tf.data.examples.layout import encode
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import FaultsError, InputError
+from txl_tf.tasks.regression import Regression
 from txl_tf.tasks.texts import Row, read_table
 
 
@@ -183,6 +184,14 @@ def test_rows_without_content_or_text(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": null, "label": null}\n{"text": "a", "label": "b"}\n')
     rows = read_table(path, Columns())
     assert len(rows) == 1 and rows.remarks == ("1 row without any content left out (line 1)",)
+
+
+def test_letters_that_were_lost_and_totals_are_said(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label\nna\ufffdve,1.5\nb,2\nTotal,3.5\n")
+    lost = "1 text has U+FFFD in place of letters that were lost (line 2): save the file again as UTF-8 from its source"
+    assert read_table(path, Columns()).remarks == (lost,)
+    total = f"{path}, line 4 has the sum of all other scores: remove it if it is a total"
+    assert Regression().read(path, Columns()).remarks == (lost, total)
 
 
 def test_texts_that_are_lists_are_said(tmp_path):

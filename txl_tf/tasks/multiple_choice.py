@@ -90,7 +90,10 @@ def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict
 def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:
     for name in ("article", "question"):
         if not isinstance(value.get(name), str):
-            raise InputError(f"{where} has no text {name!r}: correct it")
+            raise InputError(
+                f'{where} has no text {name!r}: a question needs article ("" if there is none), question, options and '
+                "answer"
+            )
     options = value.get("options")
     options = options if (own := written_list(options)) is None else own
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):

@@ -94,6 +94,8 @@ class Regression(TextTask):
         if labelled:
             found = scores(rows)
             rows.understood += f", scores from {found.min():g} to {found.max():g}"
+            if len(found) > 2 and found[-1] and np.isclose(found[-1], found[:-1].sum()):
+                rows.remarks += (f"{rows[-1].where} has the sum of all other scores: remove it if it is a total",)
         return rows
 
     def examples(self, rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:

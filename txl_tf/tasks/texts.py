@@ -152,14 +152,14 @@ def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
 
 
 def twins(labels: Sequence[str]) -> list[str]:
-    """A sentence for each group of labels that are one number, or differ only by case or spaces."""
+    """A sentence for each group of labels that are one number, or differ only by case, spaces or forms of letters."""
     groups: dict[Hashable, list[str]] = {}
     for label in labels:
         groups.setdefault(_likeness(label), []).append(label)
     said = []
     for like, group in groups.items():
         if len(group) > 1:
-            how = "differ only by case or spaces" if isinstance(like, str) else "are one number"
+            how = "differ only by case, spaces or forms of letters" if isinstance(like, str) else "are one number"
             said.append(
                 f"the labels {', '.join(map(repr, group))} {how}, and are {len(group)} classes: if one is meant, "
                 "correct the file"
@@ -208,7 +208,7 @@ def read_table(
     table = read_rows(path, columns, faults, labelled)
     read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
-    rows, without_text, signs = Rows[Row](), [], []
+    rows, without_text, signs, lost = Rows[Row](), [], [], []
     for line, values in table.rows:
         where = table.where(line)
         with faults.noted(line):
@@ -223,6 +223,8 @@ def read_table(
                 )
             if len(text) <= LONGEST_SIGN and text.lower() in SIGNS:
                 signs.append((text, where.rpartition(", ")[2]))
+            if "\ufffd" in text:
+                lost.append(where.rpartition(", ")[2])
             second = text_in(values, columns.text_b_column, where)
             label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
@@ -238,6 +240,9 @@ def read_table(
     if signs:
         shown = "{!r} ({})".format(*signs[0])
         rows.remarks += (f"{counted(len(signs), 'text')} such as {shown} may stand for a missing one",)
+    if lost:
+        has = f"{counted(len(lost), 'text has', 'texts have')} U+FFFD in place of letters that were lost"
+        rows.remarks += (f"{has} ({lost[0]}): save the file again as UTF-8 from its source",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]

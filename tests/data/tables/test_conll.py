@@ -95,6 +95,7 @@ def test_flags_name_the_columns_by_number_or_name(tmp_path):
         ("a/b 0 0 Anna NNP -\na/b 0 1 ist VBZ -\n\na/b 1 0 Oslo NNP -\n", "column 1 has 'a/b' for all words of"),
         ("s1 Anna B-PER\ns1 ist O\n\ns2 Oslo B-LOC\ns2 ist O\n", "column 1 has 's1' for all words of the text"),
         ("1 Anna B-PER\n2 ist O\n\n3 Oslo B-LOC\n", "column 1 counts the words.*--text_column=2 --label_column=3"),
+        ("Anna, B-PER\nist, O\n\nOslo, B-LOC\n", "line 1 has 'Anna,', a word and a comma: give a line for each"),
         ("Anna;B-PER\nist;O\n\nOslo;B-LOC\n", "line 1 has 'Anna;B-PER', a word and its tag in one"),
     ],
 )

@@ -84,6 +84,8 @@ def test_another_column(tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"text": 3}\n{"text"\n', "2 faults"),
         ("a.jsonl", '{"text": "a"}\n{"text": ["b"]}\n', "line 2: 'text' must be a text"),
         ("a.csv", "text,n\na,1\nb\n", "line 3 has 1 column, but line 1 has 2"),
+        ("a.csv", "n,text\n1,a\n\ufeffn,text\n", "line 3 has the names of the columns again: remove it"),
+        ("a.csv", "text\n1,a\n", "if its first column has the rows' numbers, as R writes them, name that column, too"),
         ("a.csv", 'text,n\n"a,1\n', "is not CSV"),
         ("a.csv", "", "no rows"),
         ("a.csv", "text,text,,\na,b,,\n", "line 1 names the column 'text' twice: rename one"),

@@ -175,6 +175,8 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
     found = [i + 1 for i, own in enumerate(cells) if set(own) != {"O"} and all(map(_ENTITY.fullmatch, own))]
     right = all(map(_ENTITY.fullmatch, cells[tag - 1]))
     begin, own_words = f"{path}, line {rows[0][0]}: column", columns.named("text_column")
+    if width == 2 and all(own.endswith(",") for own in cells[word - 1]):
+        raise InputError(f"{path}, line {rows[0][0]} has {first[word - 1]!r}, a word and a comma: {_WAY}")
     if word in found and not right and not own_words:
         flags = f"--text_column={tag if width == 2 else word + 1} --label_column={word}"
         raise InputError(f"{begin} {word} has tags such as {first[word - 1]!r}, not words: give the numbers of the "

@@ -163,6 +163,14 @@ def refuse_twice(names: Sequence[str], header: str) -> None:
         raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
 
 
+def other_width(where: str, values: Sequence[Any], names: Sequence[str], has: str) -> str:
+    """The fault of a row that has more or fewer cells than there are names; `has` says where these are."""
+    remedy = "correct the row"
+    if len(values) == len(names) + 1 and str(values[0]).isdecimal():
+        remedy = "if its first column has the rows' numbers, as R writes them, name that column, too"
+    return f"{where} has {counted(len(values), 'column')}, but {has}: {remedy}"
+
+
 def of_cells(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, faults: Faults) -> Table:
     """The values of each row by their column's name, which the first row has, or their number."""
     empty: list[int] = []
@@ -189,11 +197,8 @@ def of_cells(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns
         if len(values) == width and not any(map(content, values[len(names) :])):
             values = values[: len(names)]
         if len(values) != len(names):
-            faults.add(
-                f"{path}, line {line} has {counted(len(values), 'column')}, but {header.rpartition(', ')[2]} has "
-                f"{len(names)}{' with names' if width else ''}: correct the row",
-                line,
-            )
+            has = f"{header.rpartition(', ')[2]} has {len(names)}{' with names' if width else ''}"
+            faults.add(other_width(f"{path}, line {line}", values, names, has), line)
         else:
             rows.append((line, dict(zip(names, values, strict=True))))
     last = rows[-1][0] if rows else 0
