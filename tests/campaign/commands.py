@@ -56,10 +56,14 @@ def metrics(path):
 
 
 def files(path):
-    """The function that reads the sizes of all files of a folder but the model card, which names the model_dir."""
+    """The function that reads the sizes of all files of a folder.
+
+    Those of the model card are left out: it names the model_dir, and shows the evaluations, whatever the weights are.
+    """
 
     def read(folder):
-        found = [file for file in sorted((folder / path).rglob("*")) if file.is_file() and file.name != "README.md"]
+        of_the_card = ("README.md", "learning_curve.png")
+        found = [file for file in sorted((folder / path).rglob("*")) if file.is_file() and file.name not in of_the_card]
         return {str(file.relative_to(folder)): len(file.read_bytes()) for file in found}
 
     return read
