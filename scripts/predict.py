@@ -8,8 +8,8 @@ The input has the form that the task is trained on; labels may be missing. The c
 they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl, .xlsx or .parquet, it is the
 input's table, rows and columns in their order, with the new columns prediction and probability. --unsure_below=0.8 adds
 unsure, --all_probabilities adds "probability CLASS" for each class. For tagging, prediction has all names that were
-found, and probability that of the least sure one; a .jsonl is then no such table. Otherwise each line is JSON with, by
-task,
+found, and probability that of the least sure one. For questions, prediction is the answer or the option, if each has
+a row of its own. For these three a .jsonl is no such table. Otherwise each line is JSON with, by task,
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels
@@ -102,8 +102,6 @@ def check():
     if not isinstance(task, families.FineTuning):
         return
     kind = table_kind()
-    if kind not in ("", "jsonl", *task.table_kinds):
-        raise InputError(f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl")
     if FLAGS.all_probabilities and kind not in task.table_kinds:
         raise InputError("--all_probabilities needs a table as --output: the lines of JSON have them")
     if FLAGS.all_probabilities and not task.tables:
@@ -160,6 +158,11 @@ def main(_):
     into_table = table_kind() in task.table_kinds
     if into_table:
         rows = rows or task.read(FLAGS.input, columns, FLAGS.metrics, classes)
+        if rows.table is None:
+            raise InputError(
+                f"--output={FLAGS.output} would be a table, and {FLAGS.input} has no row for each prediction: give a "
+                "name that ends in .jsonl"
+            )
         new = 2 + (FLAGS.unsure_below is not None) + FLAGS.all_probabilities * len(classes)
         require_room(FLAGS.output, rows.table, columns, new)
     with reported("predicting", " batches") as report:

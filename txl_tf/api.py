@@ -296,8 +296,6 @@ class Model:
                 raise InputError("columns are for a DataFrame, and these inputs are none: omit columns")
             return self._predicted("predict", inputs, **options)
         task = self._tool("predict").task
-        if not task.table_kinds:
-            raise InputError(f"predictions of {task.name} are not columns: give frame.to_dict('records')")
         found = self._of_table("predict", inputs, columns, False, **options)
         return with_predictions(inputs, found.columns_by_line(task))
 

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from txl_tf.data.tables.results import WITH_CELLS
 from txl_tf.data.tables.table import line_of
 from txl_tf.settings.run import Config
 
@@ -169,7 +170,7 @@ class FineTuning(Task):
     criterion: ClassVar[str]
     results: ClassVar[type[TaskResults]]
     tables: ClassVar[bool] = False
-    table_kinds: ClassVar[tuple[str, ...]] = ()
+    table_kinds: ClassVar[tuple[str, ...]] = WITH_CELLS
     noun: ClassVar[str] = "example"
     one_class: ClassVar[bool] = False
     threshold: ClassVar[str] = ""

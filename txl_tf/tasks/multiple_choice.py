@@ -179,6 +179,7 @@ class MultipleChoice(SequenceTask):
         if not found:
             raise InputError(f"{table.name} has no questions: give RACE's folder (train, dev, test) or JSON lines")
         found.understood = table.understood(counted(len(found), "question"))
+        found.table = None if any("questions" in values for _, values in table.rows) else table
         _with_equal_options(found)
         return found
 
@@ -193,6 +194,10 @@ class MultipleChoice(SequenceTask):
 
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         return "article", "question", "options"
+
+    def cells(self, row: RaceQuestion, prediction: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """The option and its probability."""
+        return super().cells(row, {"option": prediction["option"], **prediction})
 
     def alike(self, item: RaceQuestion) -> int:
         return len(item.options)

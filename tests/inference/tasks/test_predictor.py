@@ -266,13 +266,51 @@ def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
     assert done.returncode and done.stderr.endswith(
         "--all_probabilities needs a table as --output: the lines of JSON have them\n"
     )
-    questions = [f"--model_dir={model_dirs}/answering", "--input=q.json"]
-    for end in ("csv", "parquet"):
-        done = run(*questions, f"--output={tmp_path}/x.{end}")
-        assert done.returncode and f"x.{end} would hold JSON lines, not a table" in done.stderr
-    model = txl_tf.load(str(model_dirs / "answering"), progress=False)
-    with pytest.raises(InputError, match=r"answering are not columns: give frame.to_dict\('records'\)"):
-        model.predict(pandas.DataFrame({"question": ["the"], "context": ["so the one"]}))
+
+
+QUESTIONS = {
+    "answering": (
+        [{"question": "the", "context": "so the one"}, {"question": "so", "context": "the one so"}],
+        "answer",
+    ),
+    "multiple_choice": (
+        [{"article": "the one", "question": f"{word} _", "options": ["so", "the"]} for word in ("so", "the")],
+        "option",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_questions_with_a_row_each_get_columns(task, model_dirs, tmp_path):
+    rows, field = QUESTIONS[task]
+    model = txl_tf.load(str(model_dirs / task), progress=False)
+    wanted = [(one[field], pytest.approx(one["probability"], rel=1e-5)) for one in model.predict(rows)]
+    frame = model.predict(pandas.DataFrame(rows))
+    assert list(frame.columns) == [*rows[0], "prediction", "probability"]
+    assert list(zip(frame["prediction"], frame["probability"], strict=True)) == wanted
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [f"--model_dir={model_dirs}/{task}", f"--input={tmp_path}/q.jsonl", "--unsure_below=1"]
+    assert run(*flags, f"--output={tmp_path}/x.csv").returncode == 0
+    header, *found = csv.reader((tmp_path / "x.csv").read_text().splitlines())
+    assert header == [*rows[0], "prediction", "probability", "unsure"]
+    assert [(row[-3], float(row[-2])) for row in found] == wanted and {row[-1] for row in found} == {"True"}
+
+
+def test_articles_with_several_questions_get_no_columns(model_dirs, tmp_path):
+    qas = [{"id": str(i), "question": "the", "answers": []} for i in range(2)]
+    articles = {
+        "answering": {"data": [{"title": "", "paragraphs": [{"context": "so the one", "qas": qas}]}]},
+        "multiple_choice": {"article": "the", "questions": ["so", "_"], "options": [["so", "the"]] * 2},
+    }
+    for task, content in articles.items():
+        (tmp_path / "q.json").write_text(json.dumps(content))
+        flags = [f"--model_dir={model_dirs}/{task}", f"--input={tmp_path}/q.json"]
+        done = run(*flags, f"--output={tmp_path}/x.csv")
+        assert (
+            done.returncode and "q.json has no row for each prediction: give a name that ends in .jsonl" in done.stderr
+        )
+    with pytest.raises(InputError, match="the table has no row for each prediction: give a row for each question"):
+        txl_tf.load(str(model_dirs / task), progress=False).predict(pandas.DataFrame([articles[task]]))
 
 
 def test_labels_of_a_table_have_the_separator_that_was_learned(predictors, model_dirs, tmp_path):

@@ -20,6 +20,8 @@ from txl_tf.storage.strict_json import json_line
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx", "parquet")
 """The ends of the names of tables that can be written."""
+WITH_CELLS = tuple(kind for kind in KINDS if kind != "jsonl")
+"""Those that have cells. Lines of JSON can have all fields of a prediction instead."""
 
 
 def is_table(path: str) -> bool:

@@ -81,7 +81,7 @@ class Rows(list[Item]):
     Attributes:
         understood: what the file was taken for.
         remarks: notes for the user, as sentences.
-        table: the table.
+        table: the table; None: it has no row for each of them.
         columns: how it was read, with the scheme of tags that was found; None: as it was to be read.
     """
 

@@ -62,7 +62,12 @@ class Predicted(typing.NamedTuple):
     columns: Columns
 
     def columns_by_line(self, task: Any, all_probabilities: bool = False) -> dict[int, dict[str, Any]]:
-        """{number of a line of the table: the columns of `results.as_columns` that it gets}; `task` has read it."""
+        """{number of a line of the table: the columns of `results.as_columns` that it gets}; `task` has read it.
+
+        InputError if there is no row for each prediction.
+        """
+        if self.rows.table is None:
+            raise InputError("the table has no row for each prediction: give a row for each question")
         cells = [task.cells(*pair) for pair in zip(self.rows, self.predictions, strict=True)]
         return {line: as_columns(one, all_probabilities) for own in cells for line, one in own.items()}
 

@@ -204,6 +204,10 @@ class Answering(FineTuning):
     def needs(self, columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
         return "question", "context"
 
+    def cells(self, row: Paragraph, prediction: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """The answer and its probability."""
+        return super().cells(row, {"answer": prediction["answer"], **prediction})
+
     def joined(self, items: Sequence[Paragraph]) -> Squad:
         return Squad(items)
 

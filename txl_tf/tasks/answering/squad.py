@@ -67,10 +67,11 @@ class SquadQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-    """A text and the questions about it."""
+    """A text and the questions about it; `where` is its file and line, if it has a row of its own."""
 
     text: str
     questions: tuple[SquadQuestion, ...]
+    where: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 class Squad(Rows[Paragraph]):
@@ -109,7 +110,7 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
             if "qas" in values:
                 paragraphs.append(reader.paragraph(reader.record(values, place, _PARAGRAPH), place))
             elif "context" in values or "question" in values:
-                paragraphs.append(reader.flat(values, place))
+                paragraphs.append(dataclasses.replace(reader.flat(values, place), where=table.where(line)))
             else:
                 if "paragraphs" not in values:
                     shown = ", ".join(map(repr, values))[:200]
@@ -124,6 +125,7 @@ def read_squad(path: str | Table, columns: Columns | None = None, labelled: bool
     without = sum(question.impossible for question in paragraphs.questions)
     parts = [f"{without:,} without an answer"] if without else []
     parts += [counted(misplaced, "misplaced answer")] if (misplaced := len(paragraphs.misplaced)) else []
+    paragraphs.table = table if all(paragraph.where for paragraph in paragraphs) else None
     paragraphs.understood = table.understood(counted(len(reader.places), "question"), *parts)
     return paragraphs
 

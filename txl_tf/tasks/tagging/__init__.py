@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from txl_tf.data.tables.columns import Columns
-from txl_tf.data.tables.results import KINDS
 from txl_tf.data.tables.table import Table
 from txl_tf.metrics.labelling import confusion
 from txl_tf.metrics.task_results import WORST, Confusion, Dev, Outputs, Panel, Reliability, TaskResults, Worst, Wrong
@@ -175,7 +174,6 @@ class Tagging(SequenceTask):
         "entities": ("entities", [{"label": str, "text": str, "begin": int, "end": int, "probability": float}])
     }
     signature = "tag"
-    table_kinds = tuple(kind for kind in KINDS if kind != "jsonl")  # lines of JSON have all fields, as annotated texts
     written: ClassVar[Mapping[str, Callable[[dict[str, Any]], str]]] = {CONLL: conll}
     guide = predicting(
         "gives a tag to every word of a text, such as a name's kind or a part of speech",
