@@ -6,7 +6,7 @@ import pytest
 from txl_tf.data.examples.batches import class_weights
 from txl_tf.errors import InputError
 from txl_tf.tasks.regression import scores
-from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names, twins
+from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names, odd_labels, twins
 
 
 def test_labels_that_differ_by_case_are_told():
@@ -21,6 +21,16 @@ def test_labels_that_differ_by_case_are_told():
     assert twins(("1", "1.0", "01", "2", one, other, "nan", "inf")) == [
         "the labels '1', '1.0', '01' are one number, and are 3 classes: if one is meant, correct the file"
     ]
+
+
+def test_labels_that_may_be_mistakes_are_said():
+    said = "labels that may be mistakes or missing, with their rows: "
+    assert odd_labels(["good", "bad"] * 20 + ["god", "bda"], 42) == (f"{said}'god' (1), 'bda' (1)",)
+    assert odd_labels(["good", "bad"] * 20 + ["None"] * 4, 44) == (f"{said}'None' (4)",)
+    assert odd_labels(list(map(str, range(20))), 20) == (
+        "20 labels in 20 rows: name another --label_column if it is the wrong one",
+    )
+    assert not odd_labels(["a", "b", "c"] * 2, 6) and not odd_labels(["a", "b", "c", "d"], 4)
 
 
 def row(label, where="f, line 1"):

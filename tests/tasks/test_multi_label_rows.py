@@ -186,7 +186,8 @@ def test_written_lists_and_ranges_of_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("separator", "given"), [(", ", ","), ("; ", "';'"), ("/", "/"), (" ", "' '"), ("\t", r"'\t'")]
+    ("separator", "given"),
+    [(", ", ","), ("; ", "';'"), ("/", "/"), ("+", "+"), (" and ", "' and '"), (" ", "' '"), ("\t", r"'\t'")],
 )
 def test_every_usual_separator_is_said(tmp_path, separator, given):
     sets = [["a", "b"], ["a"], ["b", "c"], ["c"]]
@@ -206,6 +207,7 @@ def test_every_usual_separator_is_said(tmp_path, separator, given):
     [
         (["[a, b]", "[b]", ""], [["a", "b"], ["b"], []]),
         (["{a,b}", "{c}", "{}"], [["a", "b"], ["c"], []]),
+        (['{"a b",c}', '{"d"}', "{}"], [["a b", "c"], ["d"], []]),  # of PostgreSQL
         (["[a]", "[b]"], [["[a]"], ["[b]"]]),
         (["[a, b]", "c"], [["[a, b]"], ["c"]]),
         (["array(['a', 'b'], dtype=object)", "frozenset({'c'})"], [["a", "b"], ["c"]]),
@@ -217,7 +219,7 @@ def test_lists_without_quotes_are_read_and_said(tmp_path, cells, found):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     read = MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())
     assert [json.loads(row.label) for row in read] == found
-    bare = found[0] == ["a", "b"] and "'" not in cells[0]
+    bare = len(found[0]) == 2 and "'" not in cells[0]
     count = len([cell for cell in cells if cell])
     assert read.remarks == (f"{count} cells such as {cells[0]!r} read as lists of labels",) * bare
 
@@ -236,6 +238,9 @@ def test_labels_of_annotation_programs(tmp_path, cells):
         ["a"],
         [],
     ]
+    written = ["a" if cell == "a" else json.dumps(cell) for cell in cells]  # in cells of a table
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": "x", "label": cell}) + "\n" for cell in written))
+    assert [json.loads(row.label) for row in MultiLabel().read(str(tmp_path / "b.jsonl"), Columns())][1:] == [["a"], []]
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {"a": 0.7, "b": 0.3}}\n')
     with pytest.raises(InputError, match="give its labels as a list of texts"):
         MultiLabel().read(str(tmp_path / "a.jsonl"), Columns())

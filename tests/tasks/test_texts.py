@@ -11,6 +11,7 @@ from txl_tf.data.examples.layout import encode
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import FaultsError, InputError
+from txl_tf.tasks.classification import Classification
 from txl_tf.tasks.regression import Regression
 from txl_tf.tasks.texts import Row, read_table
 
@@ -192,6 +193,24 @@ def test_letters_that_were_lost_and_totals_are_said(tmp_path):
     assert read_table(path, Columns()).remarks == (lost,)
     total = f"{path}, line 4 has the sum of all other scores: remove it if it is a total"
     assert Regression().read(path, Columns()).remarks == (lost, total)
+
+
+def test_texts_in_a_wrong_encoding_and_bytes_in_writing_are_said(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label\nsch\u00c3\u00b6n,x\nsch\u00f6n \u2019,y\n\"b'it, too'\",x\nb is,y\n")
+    twice, of_bytes = read_table(path, Columns()).remarks
+    assert twice.startswith("1 text has UTF-8 that was read as cp1252") and "(line 2), such as" in twice
+    assert of_bytes.startswith("1 text such as \"b'it, too'\" are bytes of Python in writing")
+
+
+@pytest.mark.parametrize("rows", ['"so,x\nbad,y\nthe end",x\nb,y\n', 'x,"so\ny,bad\nx,the end"\ny,b\n'])
+def test_rows_inside_of_a_text_are_said(tmp_path, rows):
+    names = "text,label" if rows[0] == '"' else "label,text"
+    found = Classification().read(write(tmp_path / "a.csv", f"{names}\n{rows}"), Columns())
+    assert len(found) == 2 and found.remarks == (
+        "1 text has lines that end like rows (line 2): a quote may be missing",
+    )
+    found = Classification().read(write(tmp_path / "b.csv", 'text,label\n"so,\nx or y",x\nb,y\n'), Columns())
+    assert not found.remarks
 
 
 def test_texts_that_are_lists_are_said(tmp_path):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import importlib.util
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -129,6 +129,14 @@ def _tokens(examples: ExampleSet) -> list[list[int]]:
     return [row[~absent].tolist() for row, absent in zip(tokens, padding, strict=True)]
 
 
+def _with_rows(rows: Rows[Row], table: Table, columns: Columns, names: Sequence[str]) -> list[Row]:
+    """The rows whose text holds further lines with a label, as after a quote that is not closed."""
+    label, separator = "|".join(map(re.escape, names)), re.escape(table.separator)
+    is_first = table.names[0] == columns.label_column
+    inside = re.compile(rf"\n(?:{label}){separator}" if is_first else rf"{separator}(?:{label})\r?\n")
+    return [row for row in rows if "\n" in row.text and inside.search(row.text)]
+
+
 class Classification(TextTask):
     """Softmax over C classes; label: int [b]."""
 
@@ -174,10 +182,10 @@ class Classification(TextTask):
             names = texts.label_names(rows)
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
             rows.remarks += tuple(texts.twins(names))
-            counts = collections.Counter(row.label for row in rows)
-            odd = [f"{name!r} ({n:,})" for name, n in counts.items() if n == 1 or name.lower() in texts.SIGNS]
-            if 0 < len(odd) < len(counts) / 2:
-                rows.remarks += (f"labels that may be mistakes or missing, with their rows: {', '.join(odd[:5])}",)
+            rows.remarks += texts.odd_labels([row.label for row in rows], len(rows))
+            if rows.table and rows.table.header_line and (held := _with_rows(rows, rows.table, columns, names)):
+                said = f"{counted(len(held), 'text has', 'texts have')} lines that end like rows"
+                rows.remarks += (f"{said} ({held[0].where.rpartition(', ')[2]}): a quote may be missing",)
             if all(written_list(name) is not None or name[0] in "'\"" for name in names):
                 rows.remarks += (f"labels such as {names[0]!r} are read as they stand: --task=multi_label reads lists",)
         return rows

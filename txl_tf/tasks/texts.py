@@ -7,10 +7,12 @@ faults of a file.
 from __future__ import annotations
 
 import abc
+import collections
 import contextlib
 import dataclasses
 import decimal
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,7 @@ MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?"
 SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
 """These, and signs that may stand for a missing value or for themselves."""
 LONGEST_SIGN = max(map(len, SIGNS))
+_BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
@@ -167,6 +170,20 @@ def twins(labels: Sequence[str]) -> list[str]:
     return said
 
 
+def odd_labels(labels: Sequence[str], rows: int) -> tuple[str, ...]:
+    """A remark on labels of a single row among others, and on signs such as NA; or if most rows have their own label.
+
+    `labels` are those of all rows, which may have several.
+    """
+    counts = collections.Counter(labels)
+    odd = [f"{name!r} ({n:,})" for name, n in counts.items() if n == 1 or name.lower() in SIGNS]
+    if 0 < len(odd) < max(len(counts) / 2, rows / 20):
+        return (f"labels that may be mistakes or missing, with their rows: {', '.join(odd[:5])}",)
+    if len(counts) > max(10, rows / 2):
+        return (f"{len(counts):,} labels in {rows:,} rows: name another --label_column if it is the wrong one",)
+    return ()
+
+
 def _likeness(label: str) -> Hashable:
     plain = "".join(filter(str.isprintable, unicodedata.normalize("NFKC", "".join(label.split())))).casefold()
     with contextlib.suppress(decimal.InvalidOperation):
@@ -208,7 +225,7 @@ def read_table(
     table = read_rows(path, columns, faults, labelled)
     read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
-    rows, without_text, signs, lost = Rows[Row](), [], [], []
+    rows, without_text, signs, lost, twice = Rows[Row](), [], [], [], []
     for line, values in table.rows:
         where = table.where(line)
         with faults.noted(line):
@@ -225,6 +242,8 @@ def read_table(
                 signs.append((text, where.rpartition(", ")[2]))
             if "\ufffd" in text:
                 lost.append(where.rpartition(", ")[2])
+            if not text.isascii() and _encoded_twice(text):
+                twice.append(where.rpartition(", ")[2])
             second = text_in(values, columns.text_b_column, where)
             label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
@@ -243,6 +262,14 @@ def read_table(
     if lost:
         has = f"{counted(len(lost), 'text has', 'texts have')} U+FFFD in place of letters that were lost"
         rows.remarks += (f"{has} ({lost[0]}): save the file again as UTF-8 from its source",)
+    if twice:
+        has = f"{counted(len(twice), 'text has', 'texts have')} UTF-8 that was read as cp1252"
+        rows.remarks += (
+            f"{has} ({twice[0]}), such as \u00c3\u00a9 for \u00e9: save the file again as UTF-8 from its source",
+        )
+    if of_bytes := [row for row in rows if _BYTES.fullmatch(row.text)]:
+        what = f"{counted(len(of_bytes), 'text')} such as {of_bytes[0].text[:40]!r}"
+        rows.remarks += (f"{what} are bytes of Python in writing: write them as text if that is not meant",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
@@ -251,6 +278,12 @@ def read_table(
     labels = [f"label in {named!r}"] if labelled else []
     rows.understood = f"{', '.join([table.form, *texts, *labels, *table.remarks])}: {counted(len(rows), 'row')}"
     return rows
+
+
+def _encoded_twice(text: str) -> bool:
+    with contextlib.suppress(UnicodeError):
+        return bool(text.encode("cp1252").decode())
+    return False
 
 
 def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:

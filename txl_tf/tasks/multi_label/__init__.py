@@ -119,7 +119,9 @@ class MultiLabel(TextTask):
         rows = read_table(path, columns, labelled, of_columns if columns.label_columns else of_one_column)
         if labelled:
             rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-            rows.remarks += (*texts.twins(set_names(rows)), *other_separator(rows, columns), *in_several_rows(rows))
+            labels = [label for row in rows for label in json.loads(row.label)]
+            rows.remarks += (*texts.twins(set_names(rows)), *texts.odd_labels(labels, len(rows)))
+            rows.remarks += (*other_separator(rows, columns), *in_several_rows(rows))
             if rows.table and (bare := without_quotes(rows.table, columns.label_column)):
                 rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
         return rows

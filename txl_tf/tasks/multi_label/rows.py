@@ -14,16 +14,17 @@ import numpy as np
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table, content
-from txl_tf.data.tables.written import written_list
+from txl_tf.data.tables.written import written_list, written_value
 from txl_tf.errors import InputError
 from txl_tf.tasks import texts
 from txl_tf.tasks.texts import LabelReader, Row, refuse_bad_cell
 
 OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t")
 """Signs that may separate labels if the given separator does not."""
-SIGNS_IN_NAMES = ("/", "&", " ")
+SIGNS_IN_NAMES = ("/", "&", "+", " and ", " ")
 """Signs that may, too, but stand in names of single labels as well."""
-_BARE = re.compile(r"""\[[^]["']*\]|\{[^{}"':]*\}""")
+_BARE = re.compile(r"""\[[^]["']*\]|\{(?:(?: *"[^"]*" *|[^{}"':,]*)(?:,|(?=\})))*\}""")
+_BARE_ITEM = re.compile('"[^"]*"|[^,"]*[^," ]')
 
 
 def of_one_column(table: Table, columns: Columns) -> LabelReader:
@@ -127,10 +128,13 @@ def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
     if value is None or value != value:
         return []
     if isinstance(value, str) and bare and content(value):
-        return value.strip()[1:-1].split(",")
+        return [item.strip('"') for item in _BARE_ITEM.findall(value.strip()[1:-1])]
     if isinstance(value, str):
         found = written_list(value)
-        return value.split(columns.between_labels) if found is None else found
+        own = written_value(value) if found is None and value.lstrip().startswith("{") else None
+        if not isinstance(own, dict):
+            return value.split(columns.between_labels) if found is None else found
+        value = own
     if isinstance(value, dict) and value.keys() == {"choices"}:  # of Label Studio
         value = value["choices"]
     elif isinstance(value, dict) and None not in map(_bit, value.values()):  # of spaCy: {label: 0 or 1}
