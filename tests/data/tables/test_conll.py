@@ -107,6 +107,9 @@ def test_columns_of_something_else_are_not_read(tmp_path, content, said):
 def test_other_columns_of_tags_are_said(tmp_path):
     texts = read(tmp_path, "Anna B-PER _\nist O NoSpace\n")
     assert "tags such as B-PER in 2, too, which --label_column=2 reads" in texts.understood
+    texts = read(tmp_path, "Anna B-PER B-LOC\nist O O\nOslo B-LOC O\n")  # right tags, and predictions
+    assert "tag in 3, tags such as B-PER in 2, too, which --label_column=2 reads" in texts.understood
+    assert "in 2, too" not in read(tmp_path, "Anna NNP B-NP B-PER\nist VBZ B-VP O\n").understood
     with pytest.raises(InputError, match="has no texts"):
         read(tmp_path, "word tag\n")
     assert tags(read(tmp_path, "I-95 O\nI-95 O\n")) == [["O", "O"]]
@@ -115,6 +118,11 @@ def test_other_columns_of_tags_are_said(tmp_path):
 def test_names_of_other_tags_are_a_header(tmp_path):
     assert tags(read(tmp_path, "Token POS\nAnna NNP\nist VBZ\n")) == [["NNP", "VBZ"]]
     assert tags(read(tmp_path, "token\tner_tag\nAnna\tB-PER\n\nist\tO\n", "a.tsv")) == [["B-PER"], ["O"]]
+    hipe = "TOKEN\tNE-COARSE-LIT\tMISC\n# language = de\nAnna\tB-pers\tNoSpaceAfter\nist\tO\t_\n"
+    texts = read(tmp_path, hipe, "a.tsv")
+    assert words(texts) == [["Anna", "ist"]] and "which --label_column=2 reads" in texts.understood
+    assert tags(read(tmp_path, hipe, "a.tsv", label_column="2")) == [["B-pers", "O"]]
+    assert words(read(tmp_path, "Token NN O\nist NN O\n")) == [["Token", "ist"]]
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -134,7 +142,14 @@ def test_all_ends_of_lines(tmp_path, end):
     assert words(read(tmp_path, content, labelled=False)) == [["Anna", "ist"], ["Oslo"]]
 
 
+def test_texts_of_one_word_are_said(tmp_path):
+    (said,) = read(tmp_path, "Anna B-PER\n\nist O\n\n" * 5).remarks
+    assert said.startswith("each text has one word: correct the file if texts have more")
+    assert not read(tmp_path, "Anna B-PER\n\nist O\nhier O\n\n" * 5).remarks
+
+
 def test_columns_are_cut_at_tabs_and_spaces_only(tmp_path):
+    assert words(read(tmp_path, "New York \tB-LOC\nist\tO\n")) == [["New York", "ist"]]
     texts = read(tmp_path, "10\u00a0000 O\n\u3000 O\nEU  B-LOC \n\u200b O\n\u00a0 O\n")
     assert words(texts) == [["10\u00a0000", "\u3000", "EU", "\u200b", "\u00a0"]]
     assert words(read(tmp_path, "New York\tB-LOC\t\nist\tO\t\n")) == [["New York", "ist"]]

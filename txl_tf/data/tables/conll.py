@@ -93,7 +93,7 @@ def read_conll(source: Source) -> Table:
     if labelled or of_model:
         refuse_joined(path, words[:SOME], of_model)
     width = len(words[0][1])
-    names, header = _names(marked, words[0])
+    names, header = _names(marked, words)
     word = _number(columns.text_column, names, WORDS, 1) if width > 1 else 1
     tag = _number(columns.label_column, names, TAGS, width)
     for name in ("text_column", "label_column") if labelled else ():
@@ -186,8 +186,9 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
             f"{begin} 1 has {first[0]!r} for all words of the text: give the numbers of the columns to read with "
             "--text_column and --label_column"
         )
-    if right or columns.named("label_column"):
-        return 0
+    if right or columns.named("label_column"):  # of two columns of the same tags one may be predictions
+        same = (i for i in found if i != tag and set(cells[i - 1]) & set(cells[tag - 1]) - {"O"})
+        return 0 if columns.named("label_column") else next(same, 0)
     for letters, kinds in itertools.permutations((i for i in range(width) if i != word - 1), 2):
         pairs = set(zip(cells[letters], cells[kinds], strict=True))
         outside = {kind for letter, kind in pairs if letter == "O"}  # one sign, if these are kinds
@@ -207,14 +208,19 @@ def _is_the_same_in_texts(lines: list[Line], least: int) -> bool:
     return len(pairs) >= least and all(a == b for a, b in pairs)
 
 
-def _names(marked: list[Line], first: Line) -> tuple[list[str], bool]:
-    """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them."""
+def _names(marked: list[Line], words: list[Line]) -> tuple[list[str], bool]:
+    """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them.
+
+    It has them if it names words and tags, or words and further columns, all of which hold something else below.
+    """
     for _, cells in marked:
         if (said := " ".join(cells)).startswith("# global.columns = "):
             return said.split()[3:], False
-    own = [cell.casefold() for cell in first[1]]
-    if set(own) & set(WORDS) and set(own) & _OF_WORDS:
-        return first[1], True
+    first = words[0][1]
+    own = [cell.casefold() for cell in first]
+    others = len(own) > 2 and all(a != b for _, row in words[1:SOME] for a, b in zip(first[1:], row[1:], strict=False))
+    if set(own) & set(WORDS) and (set(own) & _OF_WORDS or (others and own[0] in WORDS)):
+        return first, True
     return (_CONLL_U if len(own) == len(_CONLL_U) else []), False
 
 
@@ -270,5 +276,5 @@ def _texts(
             else:
                 rows.append((line, cells))
         if rows:
-            found = {str(n): [cells[n - 1] for _, cells in rows] for n in used}
+            found = {str(n): [cells[n - 1].strip(" ") for _, cells in rows] for n in used}
             yield rows[0][0], {**found, LINE: [line for line, _ in rows]}

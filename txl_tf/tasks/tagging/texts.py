@@ -85,6 +85,8 @@ def read_tagged(
         found.append(f"{counted(len(reader.first), 'tag')} ({scheme})")
     texts.understood = f"{', '.join([table.form, *reader.about, *table.remarks])}: {', '.join(found)}"
     texts.remarks = reader.remarks()
+    if labelled and len(texts) > 9 and all(len(text.places) == 1 for text in texts):
+        texts.remarks += ("each text has one word: correct the file if texts have more (empty lines end them)",)
     return texts
 
 
