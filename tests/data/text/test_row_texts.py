@@ -76,6 +76,11 @@ def test_another_column(tmp_path):
     with pytest.raises(InputError, match=r"no column text or sentence, .* 'title', 'body': name .* --text_column"):
         text_files(str(tmp_path / "b.jsonl"), work_dir=str(tmp_path / "work2"))
     assert read(str(tmp_path / "b.jsonl"), tmp_path / "3", text_column="title")[1] == "t\n\n"
+    (tmp_path / "c.jsonl").write_text('{"id": "Qx_0", "messages": [{"content": "So it is."}]}\n')
+    with pytest.raises(InputError, match=r"no column text or sentence, .* 'id', 'messages': name .* --text_column"):
+        text_files(str(tmp_path / "c.jsonl"), work_dir=str(tmp_path / "work4"))
+    (tmp_path / "d.jsonl").write_text('{"tags": ["x"], "body": "So it is."}\n')
+    assert read(str(tmp_path / "d.jsonl"), tmp_path / "5")[1] == "So it is.\n\n"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,7 @@ def test_another_column(tmp_path):
         ("a.csv", "n,text\n1,a\n\ufeffn,text\n", "line 3 has the names of the columns again: remove it"),
         ("a.csv", "text\n1,a\n", "if its first column has the rows' numbers, as R writes them, name that column, too"),
         ("a.csv", 'text,n\n"a,1\n', "is not CSV"),
+        ("a.csv", "text\n" + "so, it is\n" * 9, "line 2 has 2 columns, but line 1 has 1: .*the same in 9 of 9 lines"),
         ("a.csv", "", "no rows"),
         ("a.csv", "text,text,,\na,b,,\n", "line 1 names the column 'text' twice: rename one"),
         ("a.jsonl", '{"text": "a", "text": "b"}\n', "line 1 is not JSON .* the key 'text' twice"),

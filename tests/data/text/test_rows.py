@@ -129,6 +129,7 @@ def test_the_column_of_the_text(tmp_path):
     assert found({"x": ["a"], "text": ["b"]}, "x") == {"x"}
     for table, column, fault in [
         ({"x": ["a"], "y": ["b"]}, None, "has no column text or sentence, .* but 'x', 'y': name .*--text_column"),
+        ({"id": ["a"], "turns": [[{"by": "b"}]]}, None, "has no column text or sentence, .* but 'id', 'turns': name "),
         ({"text": ["a"]}, "z", "has no column 'z', but 'text'"),
         ({"text": [b"a"]}, None, "has bytes in the column 'text'"),
         ({"text": [["a"]]}, None, "has no texts in the column 'text'"),

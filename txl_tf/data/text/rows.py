@@ -82,9 +82,12 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
         rows = json_lines(file.shown, _lines(file, faults), faults) if is_json else _cells(file, form, faults)
     first = list(itertools.islice(rows, _FIRST))
     if not first:
-        faults.raise_any()
+        faults.raise_any(0)
     names = list(dict.fromkeys(name for _, values in first for name in values))
     texts = [name for name in names if any(_is_text(values.get(name)) for _, values in first)]
+    own = [value for _, values in first for value in values.values()]
+    if any(isinstance(one, (list, dict)) for one in own):  # as of conversations, beside which ids stand
+        texts = texts if any(isinstance(one, str) and (" " in one.strip() or not one.isascii()) for one in own) else []
     name = column_of(file.shown, names, texts, column, ", or give --as_is to read its letters")
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name) + END)
@@ -98,7 +101,7 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
                 count += 1
                 without += name not in values
                 quoted += form == "TSV" and value is not None and value[:1] == value[-1:] == '"'
-    faults.raise_any()
+    faults.raise_any(count)
     notes = [counted(count, "row"), *([f"{without:,} without it"] if without else [])]
     notes += [f"the quotes around {counted(quoted, 'text')} kept"] if quoted else []
     return File(path, file.name, temporary=True), f"{file.shown}: {form}, text in {name!r}: {', '.join(notes)}"
@@ -231,7 +234,9 @@ def text_column(path: str, given: str | None) -> str:
     groups = _opened(path)
     if isinstance(groups, RowTexts):
         return USUAL[0]
-    found = column_of(path, groups.names, groups.texts, given)
+    kinds = [str(field.type) for field in groups.schema]
+    texts = [] if any("list<" in kind and "struct<" in kind for kind in kinds) else groups.texts  # as of conversations
+    found = column_of(path, groups.names, texts, given)
     if found not in groups.texts:
         groups.require_text("text_column", found)
         raise InputError(f"{path} has no texts in the column {found!r}: name another one with --text_column")
