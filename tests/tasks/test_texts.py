@@ -59,6 +59,11 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
             r"a.jsonl, line 1: 'text' must be a text or a number, not \[\"a\"\]",
         ),
         ("a.json", '[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "tasks of Label Studio: .* as JSON-MIN"),
+        (
+            "a.json",
+            '{"version": 1, "rows": [{"text": "a"}]}',
+            "'version', 'rows': if its rows are in 'rows', give that",
+        ),
         ("a.tsv.gz", None, "a.tsv.gz is damaged"),
         ("a.tsv", b"text\tlabel\n\xff\t1\n", "a.tsv, line 2 is not UTF-8"),
     ],
@@ -75,6 +80,9 @@ def test_a_fault_of_most_rows_is_one_message(tmp_path):
     with pytest.raises(InputError, match=r"line 3 has 3 columns.*the same in 8 of 9 lines") as raised:
         read_table(str(tmp_path / "t.csv"), Columns())
     assert not isinstance(raised.value, FaultsError)
+    path = write(tmp_path / "a.csv", "text;label\ngood;1\n" + "bad;0,5\n" * 8)
+    with pytest.raises(InputError, match=r"line 3 has the label '0,5', .*the same in 8 of 9 lines"):
+        Regression().read(path, Columns())
 
 
 def test_all_faults_of_a_table_are_said_at_once_in_the_order_of_lines(tmp_path):

@@ -1,7 +1,7 @@
 """Multiple choice: questions about an article, each with its options.
 
 RACE has an object for each article: {"article": .., "questions": [..], "options": [[..], ..], "answers": ["A", ..]}.
-Other rows have one question: {"article": .., "question": .., "options": [..], "answer": 0 or "A"}.
+Other rows have one question: {"article": .., "question": .., "options": [..], "answer": 0, "A" or its text}.
 One error lists all faults of a file or folder.
 """
 
@@ -97,16 +97,20 @@ def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion
     options = value.get("options")
     options = options if (own := written_list(options)) is None else own
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
-        raise InputError(f"{where} has no list of two or more texts as 'options': correct it")
+        raise InputError(f'{where} has no list of two or more texts as \'options\', such as ["wet", "dry"]')
     given = answer = value.get("answer")
     if isinstance(answer, str) and len(answer) == 1 and answer in string.ascii_uppercase:
         answer = string.ascii_uppercase.index(answer)
     elif isinstance(answer, str) and answer.isascii() and answer.isdecimal():
         answer = int(answer)
+        if given in options and options.index(given) != answer:
+            raise InputError(f"{where}: answer {given!r} may be a number from 0 or an option's text: give its letter")
+    elif isinstance(answer, str) and options.count(answer) == 1:
+        answer = options.index(answer)
     if answer is None and not answered:
         answer = -1
     elif type(answer) is not int or not 0 <= answer < len(options):
-        raise InputError(f"{where}: answer {given!r} is not the letter or the number (from 0) of one of its options")
+        raise InputError(f"{where}: answer {given!r} is not the letter, number (from 0) or text of one of its options")
     texts = whole(value["article"]), whole(value["question"]), tuple(map(whole, options))
     return RaceQuestion(*texts, answer, where)
 

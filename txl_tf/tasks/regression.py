@@ -42,7 +42,7 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
             found[i] = np.nan if "_" in row.label else float(row.label)  # Python reads 1_0 as 10
         if not np.isfinite(found[i]):
             faults.add(f"{row.where} has the label {row.label!r}, which is not a finite number such as -1234.5")
-    faults.raise_any()
+    faults.raise_any(int(np.isfinite(found).sum()))
     return found
 
 

@@ -171,10 +171,7 @@ def twins(labels: Sequence[str]) -> list[str]:
 
 
 def odd_labels(labels: Sequence[str], rows: int) -> tuple[str, ...]:
-    """A remark on labels of a single row among others, and on signs such as NA; or if most rows have their own label.
-
-    `labels` are those of all rows, which may have several.
-    """
+    """A remark on rare labels and signs such as NA among the labels of all rows; or if most rows have their own."""
     counts = collections.Counter(labels)
     odd = [f"{name!r} ({n:,})" for name, n in counts.items() if n == 1 or name.lower() in SIGNS]
     if 0 < len(odd) < max(len(counts) / 2, rows / 20):
@@ -302,6 +299,9 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
         remedy = f"give --{name}={near!r}" if near else f"name one of them with --{name}"
         if not near and not columns.named(name) and table.header.rpartition(", ")[2].startswith("line "):
             remedy += ", or, if this line is not a header, give --no_header and the columns' numbers (--text_column=1)"
+        inside = [name for name, own in table.rows[0][1].items() if isinstance(own, list)] if table.rows else []
+        if inside and len(table.rows) == 1:
+            remedy = f"if its rows are in {inside[0]!r}, give that list alone"
         if {"data", "annotations"} <= set(table.names):
             remedy = "these are tasks of Label Studio: export them as JSON-MIN, which has a column for each field"
         other = f" ({', '.join(table.remarks)})" if table.remarks else ""  # such as further sheets

@@ -122,6 +122,8 @@ def test_questions_in_a_table_have_options_in_a_cell(tmp_path):
     assert read_race(str(tmp_path / "a.csv"))[0] == RaceQuestion(
         "It rains.", "It is", ("wet", "dry"), 1, f"{tmp_path}/a.csv, line 2"
     )
+    (tmp_path / "b.csv").write_text("article,question,options,answer\nIt rains.,It is,\"['wet', 'dry']\",dry\n")
+    assert read_race(str(tmp_path / "b.csv"))[0].answer == 1
 
 
 def test_a_race_folder_may_have_names_with_other_digits(tmp_path):
@@ -157,9 +159,13 @@ def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answer": "C"}, "line 2: answer 'C' is not the letter or the number"),
+        ({"answer": "C"}, "line 2: answer 'C' is not the letter, number"),
         ({"answer": 2}, "line 2: answer 2 is not"),
         ({"answer": None}, "line 2: answer None is not"),
+        (
+            {"options": ["1", "2"], "answer": "1"},
+            "answer '1' may be a number from 0 or an option's text: give its",
+        ),
         ({"options": ["a"]}, "line 2 has no list of two or more texts as 'options'"),
         ({"options": ["a", "b", "c"]}, "line 2 has 3 options, but .* line 1 has 2"),
         ({"article": None}, "line 2 has no text 'article'"),

@@ -185,6 +185,7 @@ def test_a_text_that_is_its_columns_name_is_read(tmp_path):
         ('{"text": {"0": "a", "1": "b"}}', [{"text": "a"}, {"text": "b"}]),
         ('{"0": {"text": "a"}, "7": {"text": "b"}}', [{"text": "a"}, {"text": "b"}]),
         ('{"columns": ["text"], "index": [0, 1], "data": [["a"], ["b"]]}', [{"text": "a"}, {"text": "b"}]),
+        ('{"x1": {"text": "a"}, "x2": {"text": "b"}}', [{"text": "a"}, {"text": "b"}]),
         ('{"classes": ["PER"], "annotations": [["a b", {"entities": []}]]}', [{"text": "a b", "entities": []}]),
         ('["a b", {"entities": []}]', [{"text": "a b", "entities": []}]),
         ('{"tokens": ["a"], "tags": ["O"]}', [{"tokens": ["a"], "tags": ["O"]}]),

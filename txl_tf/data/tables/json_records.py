@@ -102,7 +102,7 @@ def _rows_of(columns: dict[str, Any]) -> list[Any]:
     """The rows of an object that holds several; any other object is one row.
 
     It is {"data": [rows]}, {"annotations": [spaCy's pairs]}, or as pandas writes it: {"columns": [names], "data":
-    [values]}, {name: {number: value}} or {number: {name: value}}.
+    [values]}, {name: {number: value}} or {number or name of a row: {name: value}}.
     """
     if _is_split(columns):
         return [dict(zip(columns["columns"], row, strict=True)) for row in columns["data"]]
@@ -118,7 +118,7 @@ def _rows_of(columns: dict[str, Any]) -> list[Any]:
         return values
     numbers = list(values[0])
     if not all(number.isdigit() for number in numbers):
-        return [columns]
+        return values if len(columns) > len(numbers) else [columns]  # more names of rows than of columns
     return [{name: column[number] for name, column in columns.items()} for number in numbers]
 
 
