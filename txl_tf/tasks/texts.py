@@ -299,8 +299,8 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
         remedy = f"give --{name}={near!r}" if near else f"name one of them with --{name}"
         if not near and not columns.named(name) and table.header.rpartition(", ")[2].startswith("line "):
             remedy += ", or, if this line is not a header, give --no_header and the columns' numbers (--text_column=1)"
-        inside = [name for name, own in table.rows[0][1].items() if isinstance(own, list)] if table.rows else []
-        if inside and len(table.rows) == 1:
+        alone = table.rows[0][1] if len(table.rows) == 1 else {}
+        if inside := [name for name, own in alone.items() if isinstance(own, list) and isinstance((*own, "")[0], dict)]:
             remedy = f"if its rows are in {inside[0]!r}, give that list alone"
         if {"data", "annotations"} <= set(table.names):
             remedy = "these are tasks of Label Studio: export them as JSON-MIN, which has a column for each field"
