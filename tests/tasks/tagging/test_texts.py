@@ -91,6 +91,15 @@ def test_rows_of_words_say_where_texts_begin(tmp_path):
         read(tmp_path, "word,tag\nAnna,B-PER\n", "a.csv", sentence_column="Satz")
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_quotes_that_are_words_take_in_no_rows(tmp_path, separator):
+    rows = 'sentence_id,words,labels\n1,Anna,B-PER\n1,",O\n1,so,O\n1,",O\n2,ja,O\n'.replace(",", separator)
+    with pytest.raises(InputError, match=r"line 3 has a word with line breaks, .*: if it holds other rows"):
+        read(tmp_path, rows, "a.csv")
+    texts = read(tmp_path, rows.replace(f'"{separator}', f'""""{separator}'), "a.csv")
+    assert [text.words for text in texts] == [["Anna", '"', "so", '"'], ["ja"]]
+
+
 def test_sentences_that_come_again(tmp_path):
     head, rows = "doc_id,sent_id,word,tag\n", ["a,1,Anna,B-PER", "a,1,Berg,I-PER", ",1,works,O", "b,1,Oslo,B-LOC"]
     check(read(tmp_path, head + "\n".join(rows), "a.csv"))  # each document counts its sentences

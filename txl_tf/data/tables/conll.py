@@ -209,15 +209,13 @@ def _is_the_same_in_texts(lines: list[Line], least: int) -> bool:
 
 
 def _names(marked: list[Line], words: list[Line]) -> tuple[list[str], bool]:
-    """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them.
-
-    It has them if it names words and tags, or words and further columns, all of which hold something else below.
-    """
+    """The names of the columns, if a comment has them or it is CoNLL-U; and whether the first line has them."""
     for _, cells in marked:
         if (said := " ".join(cells)).startswith("# global.columns = "):
             return said.split()[3:], False
     first = words[0][1]
     own = [cell.casefold() for cell in first]
+    # Names of other tags are in no line below.
     others = len(own) > 2 and all(a != b for _, row in words[1:SOME] for a, b in zip(first[1:], row[1:], strict=False))
     if set(own) & set(WORDS) and (set(own) & _OF_WORDS or (others and own[0] in WORDS)):
         return first, True

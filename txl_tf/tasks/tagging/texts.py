@@ -313,6 +313,9 @@ class _Reader:
                 value = values.get(name)
                 if name != self._tags and not isinstance(value, str):
                     value = "" if value is None or value != value else str(value)  # a number is a word, too
+                if name == self._words and "\n" in str(value) and self._table.header_line:
+                    held = f"{self._table.where(line)} has a word with line breaks, {str(value)[:40]!r}"
+                    raise InputError(f'{held}: if it holds other rows, write the word " as """" in each row')
                 text[name].append(value)
             text[LINE].append(line)
 
