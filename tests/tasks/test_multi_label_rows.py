@@ -207,6 +207,7 @@ def test_every_usual_separator_is_said(tmp_path, separator, given):
     [
         (["[a, b]", "[b]", ""], [["a", "b"], ["b"], []]),
         (["{a,b}", "{c}", "{}"], [["a", "b"], ["c"], []]),
+        (["<a><b>", "<c>", ""], [["a", "b"], ["c"], []]),  # of Stack Overflow
         (['{"a b",c}', '{"d"}', "{}"], [["a b", "c"], ["d"], []]),  # of PostgreSQL
         (["[a]", "[b]"], [["[a]"], ["[b]"]]),
         (["[a, b]", "c"], [["[a, b]"], ["c"]]),

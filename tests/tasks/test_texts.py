@@ -61,8 +61,8 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
         ("a.json", '[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "tasks of Label Studio: .* as JSON-MIN"),
         (
             "a.json",
-            '{"version": 1, "rows": [{"text": "a"}]}',
-            "'version', 'rows': if its rows are in 'rows', give that",
+            '{"tags": ["x"], "rows": [{"text": "a"}]}',
+            "'tags', 'rows': if its rows are in 'rows', give that",
         ),
         ("a.tsv.gz", None, "a.tsv.gz is damaged"),
         ("a.tsv", b"text\tlabel\n\xff\t1\n", "a.tsv, line 2 is not UTF-8"),

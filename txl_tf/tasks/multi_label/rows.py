@@ -23,7 +23,7 @@ OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t")
 """Signs that may separate labels if the given separator does not."""
 SIGNS_IN_NAMES = ("/", "&", "+", " and ", " ")
 """Signs that may, too, but stand in names of single labels as well."""
-_BARE = re.compile(r"""\[[^]["']*\]|\{(?:(?: *"[^"]*" *|[^{}"':,]*)(?:,|(?=\})))*\}""")
+_BARE = re.compile(r"""\[[^]["']*\]|\{(?:(?: *"[^"]*" *|[^{}"':,]*)(?:,|(?=\})))*\}|(?:<[^<>]+>)+""")
 _BARE_ITEM = re.compile('"[^"]*"|[^,"]*[^," ]')
 
 
@@ -107,17 +107,21 @@ def _bit(value: Any) -> int | None:
 
 
 def without_quotes(table: Table, column: str) -> list[str]:
-    """The cells of a column if all are lists in writing whose texts have no quotes, such as [a, b]; otherwise [].
+    """The cells of a column if all are lists in writing without quotes, such as [a, b], or as {"a",b} or <a><b>.
 
-    Lists with 0 or 1 for each label, such as [1, 0, 0], are none of these.
+    Otherwise []; lists with 0 or 1 for each label, such as [1, 0, 0], are none of these.
     """
     found: list[Any] = [cell for _, values in table.rows if content(cell := values.get(column))]
     if not all(isinstance(cell, str) and _BARE.fullmatch(cell.strip()) for cell in found):
         return []
-    items = [cell.strip()[1:-1].split(",") for cell in found]
+    items = list(map(_bare_items, found))
     if all(len(one) == len(items[0]) and None not in map(_bit, one) for one in items):
         return []
     return found if any(len(one) > 1 for one in items) else []
+
+
+def _bare_items(cell: str) -> list[str]:
+    return [item.strip('"') for item in _BARE_ITEM.findall(cell.strip()[1:-1].replace("><", ","))]
 
 
 def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
@@ -128,7 +132,7 @@ def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
     if value is None or value != value:
         return []
     if isinstance(value, str) and bare and content(value):
-        return [item.strip('"') for item in _BARE_ITEM.findall(value.strip()[1:-1])]
+        return _bare_items(value)
     if isinstance(value, str):
         found = written_list(value)
         own = written_value(value) if found is None and value.lstrip().startswith("{") else None
