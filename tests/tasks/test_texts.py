@@ -197,7 +197,8 @@ def test_rows_without_content_or_text(tmp_path):
 
 def test_letters_that_were_lost_and_totals_are_said(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\nna\ufffdve,1.5\nb,2\nTotal,3.5\n")
-    lost = "1 text has U+FFFD in place of letters that were lost (line 2): save the file again as UTF-8 from its source"
+    remedy = "save the file again as UTF-8 from its source"
+    lost = f"1 text such as 'na\ufffdve' (line 2) may have lost letters (U+FFFD): {remedy}"
     assert read_table(path, Columns()).remarks == (lost,)
     total = f"{path}, line 4 has the sum of all other scores: remove it if it is a total"
     assert Regression().read(path, Columns()).remarks == (lost, total)
@@ -206,8 +207,8 @@ def test_letters_that_were_lost_and_totals_are_said(tmp_path):
 def test_texts_in_a_wrong_encoding_and_bytes_in_writing_are_said(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\nsch\u00c3\u00b6n,x\nsch\u00f6n \u2019,y\n\"b'it, too'\",x\nb is,y\n")
     twice, of_bytes = read_table(path, Columns()).remarks
-    assert twice.startswith("1 text has UTF-8 that was read as cp1252") and "(line 2), such as" in twice
-    assert of_bytes.startswith("1 text such as \"b'it, too'\" are bytes of Python in writing")
+    assert twice.startswith("1 text such as 'sch\u00c3\u00b6n' (line 2) may be UTF-8 that was read as cp1252: save the")
+    assert of_bytes.startswith("1 text such as \"b'it, too'\" (line 4) may be bytes of Python in writing: write")
 
 
 @pytest.mark.parametrize("rows", ['"so,x\nbad,y\nthe end",x\nb,y\n', 'x,"so\ny,bad\nx,the end"\ny,b\n'])
@@ -215,7 +216,7 @@ def test_rows_inside_of_a_text_are_said(tmp_path, rows):
     names = "text,label" if rows[0] == '"' else "label,text"
     found = Classification().read(write(tmp_path / "a.csv", f"{names}\n{rows}"), Columns())
     assert len(found) == 2 and found.remarks == (
-        "1 text has lines that end like rows (line 2): a quote may be missing",
+        "2 lines inside of texts end like rows (line 2): a quote may be missing",
     )
     found = Classification().read(write(tmp_path / "b.csv", 'text,label\n"so,\nx or y",x\nb,y\n'), Columns())
     assert not found.remarks

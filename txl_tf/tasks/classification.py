@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -129,12 +128,12 @@ def _tokens(examples: ExampleSet) -> list[list[int]]:
     return [row[~absent].tolist() for row, absent in zip(tokens, padding, strict=True)]
 
 
-def _with_rows(rows: Rows[Row], table: Table, columns: Columns, names: Sequence[str]) -> list[Row]:
+def _with_rows(rows: Rows[Row], table: Table, columns: Columns) -> list[Row]:
     """The rows whose text holds further lines with a label, as after a quote that is not closed."""
-    label, separator = "|".join(map(re.escape, names)), re.escape(table.separator)
-    is_first = table.names[0] == columns.label_column
-    inside = re.compile(rf"\n(?:{label}){separator}" if is_first else rf"{separator}(?:{label})\r?\n")
-    return [row for row in rows if "\n" in row.text and inside.search(row.text)]
+    names, place = {row.label for row in rows}, 0 if table.names[0] == columns.label_column else -1
+    several = [row for row in rows if "\n" in row.text] if table.header_line else []
+    lines = ((row, line.split(table.separator)) for row in several for line in row.text.splitlines())
+    return [row for row, cells in lines if len(cells) > 1 and cells[place].strip() in names]
 
 
 class Classification(TextTask):
@@ -183,8 +182,8 @@ class Classification(TextTask):
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
             rows.remarks += tuple(texts.twins(names))
             rows.remarks += texts.odd_labels([row.label for row in rows], len(rows))
-            if rows.table and rows.table.header_line and (held := _with_rows(rows, rows.table, columns, names)):
-                said = f"{counted(len(held), 'text has', 'texts have')} lines that end like rows"
+            if rows.table and (held := _with_rows(rows, rows.table, columns)):
+                said = f"{counted(len(held), 'line')} inside of texts {'ends' if len(held) == 1 else 'end'} like rows"
                 rows.remarks += (f"{said} ({held[0].where.rpartition(', ')[2]}): a quote may be missing",)
             if all(written_list(name) is not None or name[0] in "'\"" for name in names):
                 rows.remarks += (f"labels such as {names[0]!r} are read as they stand: --task=multi_label reads lists",)

@@ -41,7 +41,9 @@ MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?"
 SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
 """These, and signs that may stand for a missing value or for themselves."""
 LONGEST_SIGN = max(map(len, SIGNS))
-_BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)
+_OF_UTF8 = "\u00c2\u00c3\u00d0\u00e2"
+"""How the first bytes of most letters in UTF-8 look when read as cp1252."""
+_BYTES = re.compile(r"b(['\"]).*\1$", re.DOTALL)
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
@@ -222,7 +224,7 @@ def read_table(
     table = read_rows(path, columns, faults, labelled)
     read_label = label_reader(table, columns) if labelled else None
     _require_columns(table, columns, labelled)
-    rows, without_text, signs, lost, twice = Rows[Row](), [], [], [], []
+    rows, without_text = Rows[Row](), []
     for line, values in table.rows:
         where = table.where(line)
         with faults.noted(line):
@@ -235,12 +237,6 @@ def read_table(
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
-            if len(text) <= LONGEST_SIGN and text.lower() in SIGNS:
-                signs.append((text, where.rpartition(", ")[2]))
-            if "\ufffd" in text:
-                lost.append(where.rpartition(", ")[2])
-            if not text.isascii() and _encoded_twice(text):
-                twice.append(where.rpartition(", ")[2])
             second = text_in(values, columns.text_b_column, where)
             label = read_label(values, where) if read_label else ""
             rows.append(Row(text, second, label, where, values))
@@ -253,20 +249,7 @@ def read_table(
             shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
-    if signs:
-        shown = "{!r} ({})".format(*signs[0])
-        rows.remarks += (f"{counted(len(signs), 'text')} such as {shown} may stand for a missing one",)
-    if lost:
-        has = f"{counted(len(lost), 'text has', 'texts have')} U+FFFD in place of letters that were lost"
-        rows.remarks += (f"{has} ({lost[0]}): save the file again as UTF-8 from its source",)
-    if twice:
-        has = f"{counted(len(twice), 'text has', 'texts have')} UTF-8 that was read as cp1252"
-        rows.remarks += (
-            f"{has} ({twice[0]}), such as \u00c3\u00a9 for \u00e9: save the file again as UTF-8 from its source",
-        )
-    if of_bytes := [row for row in rows if _BYTES.fullmatch(row.text)]:
-        what = f"{counted(len(of_bytes), 'text')} such as {of_bytes[0].text[:40]!r}"
-        rows.remarks += (f"{what} are bytes of Python in writing: write them as text if that is not meant",)
+    rows.remarks += _odd_texts(rows)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
@@ -277,9 +260,29 @@ def read_table(
     return rows
 
 
-def _encoded_twice(text: str) -> bool:
+def _odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A remark on each kind of texts that are no texts or were damaged, with their number and the first of them."""
+    again = "save the file again as UTF-8 from its source"
+    kinds = {
+        "may stand for a missing one": [
+            row for row in rows if len(row.text) <= LONGEST_SIGN and row.text.lower() in SIGNS
+        ],
+        f"may have lost letters (U+FFFD): {again}": [row for row in rows if "\ufffd" in row.text],
+        f"may be UTF-8 that was read as cp1252: {again}": [
+            row for row in rows if any(map(row.text.__contains__, _OF_UTF8)) and _is_encoded_twice(row.text)
+        ],
+        "may be bytes of Python in writing: write them as texts": [row for row in rows if _BYTES.match(row.text)],
+    }
+    return tuple(
+        f"{counted(len(odd), 'text')} such as {odd[0].text[:40]!r} ({odd[0].where.rpartition(', ')[2]}) {what}"
+        for what, odd in kinds.items()
+        if odd
+    )
+
+
+def _is_encoded_twice(text: str) -> bool:
     with contextlib.suppress(UnicodeError):
-        return bool(text.encode("cp1252").decode())
+        return text.encode("cp1252").decode() != text
     return False
 
 

@@ -23,7 +23,7 @@ OTHER_SEPARATORS = (",", ";", "#", "\n", "|", "\t")
 """Signs that may separate labels if the given separator does not."""
 SIGNS_IN_NAMES = ("/", "&", "+", " and ", " ")
 """Signs that may, too, but stand in names of single labels as well."""
-_BARE = re.compile(r"""\[[^]["']*\]|\{(?:(?: *"[^"]*" *|[^{}"':,]*)(?:,|(?=\})))*\}|(?:<[^<>]+>)+""")
+_BARE = re.compile(r"""\[[^]["']*\]|\{[^{}':]*\}|(<[^<>]+>)+""")
 _BARE_ITEM = re.compile('"[^"]*"|[^,"]*[^," ]')
 
 
