@@ -186,9 +186,10 @@ def _other_tags(path: str, lines: list[Line], width: int, columns: Columns, used
             f"{begin} 1 has {first[0]!r} for all words of the text: give the numbers of the columns to read with "
             "--text_column and --label_column"
         )
-    if right or columns.named("label_column"):  # of two columns of the same tags one may be predictions
-        same = (i for i in found if i != tag and set(cells[i - 1]) & set(cells[tag - 1]) - {"O"})
-        return 0 if columns.named("label_column") else next(same, 0)
+    if columns.named("label_column"):
+        return 0
+    if right:  # one of two columns with the same tags may have predictions
+        return next((i for i in found if i != tag and set(cells[i - 1]) & set(cells[tag - 1]) - {"O"}), 0)
     for letters, kinds in itertools.permutations((i for i in range(width) if i != word - 1), 2):
         pairs = set(zip(cells[letters], cells[kinds], strict=True))
         outside = {kind for letter, kind in pairs if letter == "O"}  # one sign, if these are kinds

@@ -85,9 +85,9 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
         faults.raise_any(0)
     names = list(dict.fromkeys(name for _, values in first for name in values))
     texts = [name for name in names if any(_is_text(values.get(name)) for _, values in first)]
-    own = [value for _, values in first for value in values.values()]
-    if any(isinstance(one, (list, dict)) for one in own):  # as of conversations, beside which ids stand
-        texts = texts if any(isinstance(one, str) and (" " in one.strip() or not one.isascii()) for one in own) else []
+    lists = [value for _, values in first for value in values.values() if isinstance(value, list)]
+    if any(isinstance(one, dict) for value in lists for one in value):  # conversations: what stands beside is no text
+        texts = []
     name = column_of(file.shown, names, texts, column, ", or give --as_is to read its letters")
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name) + END)
@@ -234,9 +234,8 @@ def text_column(path: str, given: str | None) -> str:
     groups = _opened(path)
     if isinstance(groups, RowTexts):
         return USUAL[0]
-    kinds = [str(field.type) for field in groups.schema]
-    texts = [] if any("list<" in kind and "struct<" in kind for kind in kinds) else groups.texts  # as of conversations
-    found = column_of(path, groups.names, texts, given)
+    conversations = any("list<" in kind and "struct<" in kind for kind in map(str, groups.schema.types))
+    found = column_of(path, groups.names, [] if conversations else groups.texts, given)
     if found not in groups.texts:
         groups.require_text("text_column", found)
         raise InputError(f"{path} has no texts in the column {found!r}: name another one with --text_column")
