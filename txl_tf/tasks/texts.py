@@ -41,8 +41,6 @@ MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?"
 SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
 """These, and signs that may stand for a missing value or for themselves."""
 LONGEST_SIGN = max(map(len, SIGNS))
-_OF_UTF8 = "\u00c2\u00c3\u00d0\u00e2"
-"""How the first bytes of most letters in UTF-8 look when read as cp1252."""
 _BYTES = re.compile(r"b(['\"]).*\1$", re.DOTALL)
 
 LabelReader = Callable[[dict[str, Any], str], str]
@@ -262,16 +260,16 @@ def read_table(
 
 def _odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
     """A remark on each kind of texts that are no texts or were damaged, with their number and the first of them."""
-    again = "save the file again as UTF-8 from its source"
+    again, foreign = "save the file again as UTF-8 from its source", [row for row in rows if not row.text.isascii()]
     kinds = {
         "may stand for a missing one": [
             row for row in rows if len(row.text) <= LONGEST_SIGN and row.text.lower() in SIGNS
         ],
-        f"may have lost letters (U+FFFD): {again}": [row for row in rows if "\ufffd" in row.text],
-        f"may be UTF-8 that was read as cp1252: {again}": [
-            row for row in rows if any(map(row.text.__contains__, _OF_UTF8)) and _is_encoded_twice(row.text)
+        f"may have lost letters (U+FFFD): {again}": [row for row in foreign if "\ufffd" in row.text],
+        f"may be UTF-8 that was read as cp1252: {again}": [row for row in foreign if _is_encoded_twice(row.text)],
+        "may be bytes of Python in writing: write them as texts": [
+            row for row in (rows if _BYTES.match(rows[0].text) else ()) if _BYTES.match(row.text)
         ],
-        "may be bytes of Python in writing: write them as texts": [row for row in rows if _BYTES.match(row.text)],
     }
     return tuple(
         f"{counted(len(odd), 'text')} such as {odd[0].text[:40]!r} ({odd[0].where.rpartition(', ')[2]}) {what}"
@@ -281,6 +279,9 @@ def _odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _is_encoded_twice(text: str) -> bool:
+    # The first bytes of most letters in UTF-8: what follows takes a microsecond.
+    if not ("\u00c3" in text or "\u00c2" in text or "\u00e2" in text or "\u00d0" in text):
+        return False
     with contextlib.suppress(UnicodeError):
         return text.encode("cp1252").decode() != text
     return False
