@@ -15,7 +15,6 @@ import os
 import pathlib
 import signal
 import sys
-import threading
 
 ROOT = str(pathlib.Path(__file__).parents[1])
 sys.path.append(ROOT)
@@ -72,13 +71,14 @@ def interrupt_again(dropped):
     if dropped.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(dropped)
         return
-    signal.signal(signal.SIGINT, interrupt)
-    threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
 
 
 def ignore_from_now_on():
     """From now on Ctrl-C does nothing: the command is done, and Python, which takes time to end, would be killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def write_utf8():

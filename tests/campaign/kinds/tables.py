@@ -186,8 +186,10 @@ def labels():
         own = lines(rows=[("lambda", f"a{sign}b"), ("while", "")])
         about = {"works": True} if sign == ";" else {"refused": True, "says": "'a|b'"}
         yield from case(f"labels with {sign} between them", own, commands=("label",), **about)
-    joined = lines(rows=[("lambda", "a, b"), ("while", "b"), ("for", "b, a"), ("if", "a")])
-    yield from case("unnamed separator", joined, flags, ("finetune",), refused=True, says="give --label_separator=, if")
+    joined = lines(rows=[("lambda", "a; b"), ("while", "b"), ("for", "b; a"), ("if", "a")])
+    yield from case(
+        "unnamed separator", joined, flags, ("finetune",), refused=True, says="give --label_separator=';' if"
+    )
     flags = {"task": "regression"}
     for label in ("NaN", "inf", "-inf", "1,5", "high", "1e400", ""):
         data = lines(";", rows=[("lambda", "1.5"), ("while", label)])
