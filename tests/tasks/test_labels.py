@@ -6,7 +6,8 @@ import pytest
 from txl_tf.data.examples.batches import class_weights
 from txl_tf.errors import InputError
 from txl_tf.tasks.regression import scores
-from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names, odd_labels, twins
+from txl_tf.tasks.remarks import odd_labels, twins
+from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names
 
 
 def test_labels_that_differ_by_case_are_told():

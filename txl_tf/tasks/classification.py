@@ -19,7 +19,7 @@ from txl_tf.metrics.labelling import confusion
 from txl_tf.metrics.task_results import Confusion, Dev, Panel, Reliability, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.groups import Group, usual
-from txl_tf.tasks import texts
+from txl_tf.tasks import remarks, texts
 from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.settings import TextsConfig, XLNetHeadRunConfig
 from txl_tf.tasks.texts import INPUTS, Row, TextTask, file_of, read_table, table_examples
@@ -180,8 +180,8 @@ class Classification(TextTask):
         if labelled:
             names = texts.label_names(rows)
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
-            rows.remarks += tuple(texts.twins(names))
-            rows.remarks += texts.odd_labels([row.label for row in rows], len(rows))
+            rows.remarks += tuple(remarks.twins(names))
+            rows.remarks += remarks.odd_labels([row.label for row in rows], len(rows))
             if rows.table and (held := _with_rows(rows, rows.table, columns)):
                 said = f"{counted(len(held), 'line')} inside of texts {'ends' if len(held) == 1 else 'end'} like rows"
                 rows.remarks += (f"{said} ({held[0].where.rpartition(', ')[2]}): a quote may be missing",)

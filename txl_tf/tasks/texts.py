@@ -7,13 +7,9 @@ faults of a file.
 from __future__ import annotations
 
 import abc
-import collections
 import contextlib
 import dataclasses
-import decimal
 import json
-import re
-import unicodedata
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,19 +25,13 @@ from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 from txl_tf.tasks.base import SequenceTask, Served, Signatures
+from txl_tf.tasks.remarks import MISSING, odd_texts
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
 
-
-MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
-"""The signs of pandas, databases and spreadsheet programs for a missing value or an error, in small letters."""
-SIGNS = MISSING | {"na", "n/a", "null", "none", "-", "?", ".", "-1"}
-"""These, and signs that may stand for a missing value or for themselves."""
-LONGEST_SIGN = max(map(len, SIGNS))
-_BYTES = re.compile(r"b(['\"]).*\1$", re.DOTALL)
 
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
@@ -154,41 +144,6 @@ def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
     return f"{len(labels)} classes: {', '.join(shown)}; the largest is {ratio:.1f} times the smallest"
 
 
-def twins(labels: Sequence[str]) -> list[str]:
-    """A sentence for each group of labels that are one number, or differ only by case, spaces or forms of letters."""
-    groups: dict[Hashable, list[str]] = {}
-    for label in labels:
-        groups.setdefault(_likeness(label), []).append(label)
-    said = []
-    for like, group in groups.items():
-        if len(group) > 1:
-            how = "differ only by case, spaces or forms of letters" if isinstance(like, str) else "are one number"
-            said.append(
-                f"the labels {', '.join(map(repr, group))} {how}, and are {len(group)} classes: if one is meant, "
-                "correct the file"
-            )
-    return said
-
-
-def odd_labels(labels: Sequence[str], rows: int) -> tuple[str, ...]:
-    """A remark on rare labels and signs such as NA among the labels of all rows; or if most rows have their own."""
-    counts = collections.Counter(labels)
-    odd = [f"{name!r} ({n:,})" for name, n in counts.items() if n == 1 or name.lower() in SIGNS]
-    if 0 < len(odd) < max(len(counts) / 2, rows / 20):
-        return (f"labels that may be mistakes or missing, with their rows: {', '.join(odd[:5])}",)
-    if len(counts) > max(10, rows / 2):
-        return (f"{len(counts):,} labels in {rows:,} rows: name another --label_column if it is the wrong one",)
-    return ()
-
-
-def _likeness(label: str) -> Hashable:
-    plain = "".join(filter(str.isprintable, unicodedata.normalize("NFKC", "".join(label.split())))).casefold()
-    with contextlib.suppress(decimal.InvalidOperation):
-        number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
-        return number if number.is_finite() else plain
-    return plain
-
-
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A row of a table: one or two texts ("": there is no second) and a label.
@@ -247,7 +202,7 @@ def read_table(
             shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
-    rows.remarks += _odd_texts(rows)
+    rows.remarks += odd_texts(rows)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
@@ -256,35 +211,6 @@ def read_table(
     labels = [f"label in {named!r}"] if labelled else []
     rows.understood = f"{', '.join([table.form, *texts, *labels, *table.remarks])}: {counted(len(rows), 'row')}"
     return rows
-
-
-def _odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A remark on each kind of texts that are no texts or were damaged, with their number and the first of them."""
-    again, foreign = "save the file again as UTF-8 from its source", [row for row in rows if not row.text.isascii()]
-    kinds = {
-        "may stand for a missing one": [
-            row for row in rows if len(row.text) <= LONGEST_SIGN and row.text.lower() in SIGNS
-        ],
-        f"may have lost letters (U+FFFD): {again}": [row for row in foreign if "\ufffd" in row.text],
-        f"may be UTF-8 that was read as cp1252: {again}": [row for row in foreign if _is_encoded_twice(row.text)],
-        "may be bytes of Python in writing: write them as texts": [
-            row for row in (rows if _BYTES.match(rows[0].text) else ()) if _BYTES.match(row.text)
-        ],
-    }
-    return tuple(
-        f"{counted(len(odd), 'text')} such as {odd[0].text[:40]!r} ({odd[0].where.rpartition(', ')[2]}) {what}"
-        for what, odd in kinds.items()
-        if odd
-    )
-
-
-def _is_encoded_twice(text: str) -> bool:
-    # The first bytes of most letters in UTF-8: what follows takes a microsecond.
-    if not ("\u00c3" in text or "\u00c2" in text or "\u00e2" in text or "\u00d0" in text):
-        return False
-    with contextlib.suppress(UnicodeError):
-        return text.encode("cp1252").decode() != text
-    return False
 
 
 def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:

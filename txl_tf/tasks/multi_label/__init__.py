@@ -17,7 +17,7 @@ from txl_tf.errors import InputError
 from txl_tf.metrics import labelling
 from txl_tf.metrics.task_results import ByLabel, Dev, Panel, TaskResults, texts_of
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
-from txl_tf.tasks import texts
+from txl_tf.tasks import remarks, texts
 from txl_tf.tasks.base import Served, predicting
 from txl_tf.tasks.multi_label.rows import (
     frequencies,
@@ -120,7 +120,7 @@ class MultiLabel(TextTask):
         if labelled:
             rows.understood += f", {counted(len(set_names(rows)), 'label')}"
             labels = [label for row in rows for label in json.loads(row.label)]
-            rows.remarks += (*texts.twins(set_names(rows)), *texts.odd_labels(labels, len(rows)))
+            rows.remarks += (*remarks.twins(set_names(rows)), *remarks.odd_labels(labels, len(rows)))
             rows.remarks += (*other_separator(rows, columns), *in_several_rows(rows))
             if rows.table and (bare := without_quotes(rows.table, columns.label_column)):
                 rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)
