@@ -127,6 +127,8 @@ def test_half_an_emoji_is_the_replacement_character_and_said_once(tuned, tmp_pat
     assert done.stderr.splitlines()[:-1] == [
         "half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD",
         f"{file}: JSON lines, text in 'text', second text in 'text_b': 2 rows",
+        f"{file}: 2 texts such as 'the River \ufffd' (line 1) may have lost letters (U+FFFD): save the file again as "
+        "UTF-8 from its source",
     ]
     predictor = Predictor.load(str(tuned / "texts"))
     assert predictor.predict("the River \ud83d") == predictor.predict("the River \ufffd")

@@ -268,7 +268,7 @@ def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
     )
 
 
-QUESTIONS = {
+IN_ROWS = {
     "answering": (
         [{"question": "the", "context": "so the one"}, {"question": "so", "context": "the one so"}],
         "answer",
@@ -280,9 +280,9 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("task", QUESTIONS)
+@pytest.mark.parametrize("task", IN_ROWS)
 def test_questions_with_a_row_each_get_columns(task, model_dirs, tmp_path):
-    rows, field = QUESTIONS[task]
+    rows, field = IN_ROWS[task]
     model = txl_tf.load(str(model_dirs / task), progress=False)
     wanted = [(one[field], pytest.approx(one["probability"], rel=1e-5)) for one in model.predict(rows)]
     frame = model.predict(pandas.DataFrame(rows))
