@@ -9,7 +9,8 @@ they had in training, or those that the flags give. If --output ends in .csv, .t
 input's table, rows and columns in their order, with the new columns prediction and probability. --unsure_below=0.8 adds
 unsure, --all_probabilities adds "probability CLASS" for each class. For tagging, prediction has all names that were
 found, and probability that of the least sure one. For questions, prediction is the answer or the option, if each has
-a row of its own. For these three a .jsonl is no such table. Otherwise each line is JSON with, by task,
+a row of its own. For these three a .jsonl has lines of JSON, not the table. Such lines, also without --output,
+have by task
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels

@@ -59,7 +59,7 @@ def _likeness(label: str) -> Hashable:
 
 
 def odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
-    """A remark on each kind of texts that are no texts or were damaged, with their number and the first of them."""
+    """A remark on each kind of texts that may be damaged or missing, with their number and the first of them."""
     again, foreign = "save the file again as UTF-8 from its source", [row for row in rows if not row.text.isascii()]
     kinds = {
         "may stand for a missing one": [

@@ -86,7 +86,7 @@ def extracted(file: File, form: str, column: str | None, folder: str) -> tuple[F
     names = list(dict.fromkeys(name for _, values in first for name in values))
     texts = [name for name in names if any(_is_text(values.get(name)) for _, values in first)]
     lists = [value for _, values in first for value in values.values() if isinstance(value, list)]
-    if any(isinstance(one, dict) for value in lists for one in value):  # conversations: what stands beside is no text
+    if any(isinstance(one, dict) for value in lists for one in value):  # the texts are in conversations
         texts = []
     name = column_of(file.shown, names, texts, column, ", or give --as_is to read its letters")
     os.makedirs(folder)
