@@ -131,7 +131,8 @@ def _tokens(examples: ExampleSet) -> list[list[int]]:
 def _with_rows(rows: Rows[Row], table: Table, columns: Columns) -> list[Row]:
     """The rows whose text holds further lines with a label, as after a quote that is not closed."""
     several = [row for row in rows if "\n" in row.text] if table.header_line else []
-    names, place = {row.label for row in rows if several}, 0 if table.names[0] == columns.label_column else -1
+    names = {row.label for row in rows} if several else set()
+    place = 0 if table.names[0] == columns.label_column else -1
     lines = ((row, line.split(table.separator)) for row in several for line in row.text.splitlines())
     return [row for row, cells in lines if len(cells) > 1 and cells[place].strip() in names]
 

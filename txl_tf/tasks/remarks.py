@@ -60,7 +60,8 @@ def _likeness(label: str) -> Hashable:
 
 def odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
     """A remark on each kind of texts that may be damaged or missing, with their number and the first of them."""
-    again, foreign = "save the file again as UTF-8 from its source", [row for row in rows if not row.text.isascii()]
+    foreign = [row for row in rows if not row.text.isascii()]
+    again = "save the file again as UTF-8 from its source"
     kinds = {
         "may stand for a missing one": [
             row for row in rows if len(row.text) <= _LONGEST_SIGN and row.text.lower() in SIGNS

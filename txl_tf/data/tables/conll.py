@@ -216,9 +216,10 @@ def _names(marked: list[Line], words: list[Line]) -> tuple[list[str], bool]:
             return said.split()[3:], False
     first = words[0][1]
     own = [cell.casefold() for cell in first]
-    # Names of other tags are in no line below.
-    others = len(own) > 2 and all(a != b for _, row in words[1:SOME] for a, b in zip(first[1:], row[1:], strict=False))
-    if set(own) & set(WORDS) and (set(own) & _OF_WORDS or (others and own[0] in WORDS)):
+    if set(own) & set(WORDS) and set(own) & _OF_WORDS:
+        return first, True
+    below = (zip(first[1:], row[1:], strict=False) for _, row in words[1:SOME])
+    if len(own) > 2 and own[0] in WORDS and all(a != b for pairs in below for a, b in pairs):  # names of other tags
         return first, True
     return (_CONLL_U if len(own) == len(_CONLL_U) else []), False
 

@@ -22,7 +22,7 @@ from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.dataset_folders import local, part_files
 from txl_tf.data.tables.delimited import read_delimited
 from txl_tf.data.tables.encodings import decoded, read_data
-from txl_tf.data.tables.table import Source, Table, joined, of_cells
+from txl_tf.data.tables.table import Source, Table, has_names, joined, of_cells
 from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError
@@ -228,9 +228,7 @@ def _refuse_headers_inside(table: Table, faults: Faults) -> None:
     """Adds a fault for each row that holds the columns' names, as in files that were joined."""
     last = table.names[-1]
     for line, row in table.rows:
-        if row.get(last) != last or len(row) == 1:
-            continue
-        if all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items()):
+        if row.get(last) == last and has_names(row):
             faults.add(f"{table.where(line)} has the names of the columns again: remove it", line)
 
 

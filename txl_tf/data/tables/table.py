@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from txl_tf.counted import counted
@@ -81,7 +81,7 @@ class Rows(list[Item]):
     Attributes:
         understood: what the file was taken for.
         remarks: notes for the user, as sentences.
-        table: the table; None: it has no row for each of them.
+        table: the table; None: one of its rows has several items.
         columns: how it was read, with the scheme of tags that was found; None: as it was to be read.
     """
 
@@ -161,6 +161,11 @@ def refuse_twice(names: Sequence[str], header: str) -> None:
         raise InputError(f"{header} has several columns without a name: name them, or remove them if they are empty")
     if twice:
         raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
+
+
+def has_names(row: Mapping[str, Any]) -> bool:
+    """Whether a row holds the columns' names, as in files that were joined. In a single column they may be a text."""
+    return len(row) > 1 and all(isinstance(one, str) and one.strip("\ufeff") == name for name, one in row.items())
 
 
 def other_width(where: str, values: Sequence[Any], names: Sequence[str], has: str) -> str:

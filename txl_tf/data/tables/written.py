@@ -35,12 +35,18 @@ def written_value(text: str) -> Any:
     return None
 
 
-def written_list(value: Any) -> list[Any] | None:
-    """The list that a text writes, or the items of a tuple or set of Python; None if it writes none."""
+def written_nested(value: Any) -> list[Any] | dict[str, Any] | None:
+    """The object or list that a text writes, or the items of a tuple or set of Python; None if it writes none."""
     if not isinstance(value, str) or not value.lstrip().startswith(_BEGINS):
         return None
     found = written_value(value)
-    return list(found) if isinstance(found, (list, tuple, set)) else None
+    return list(found) if isinstance(found, (list, tuple, set)) else found if isinstance(found, dict) else None
+
+
+def written_list(value: Any) -> list[Any] | None:
+    """The list of `written_nested`; None if a text writes none."""
+    found = written_nested(value)
+    return found if isinstance(found, list) else None
 
 
 def with_lists(table: Table) -> Table:

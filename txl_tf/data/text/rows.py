@@ -20,7 +20,7 @@ from txl_tf.data.tables.arrow import Groups
 from txl_tf.data.tables.dataset_folders import ENDS
 from txl_tf.data.tables.delimited import QUOTED_HEADER, SEPARATOR_LINE, SEPARATORS, cells_of, cells_without_quotes
 from txl_tf.data.tables.json_records import is_json, json_entries, json_lines
-from txl_tf.data.tables.table import other_width, refuse_twice
+from txl_tf.data.tables.table import has_names, other_width, refuse_twice
 from txl_tf.data.text.blocks import Piece, TextRules, by_split
 from txl_tf.data.text.own_files import File
 from txl_tf.errors import Faults, InputError
@@ -160,13 +160,14 @@ def _cells(file: File, form: str, faults: Faults) -> Iterator[tuple[int, dict[st
     _, names = next(rows, (1, []))
     refuse_twice(list(filter(None, names)), f"{file.shown}, line {first}")
     for line, values in rows:
-        if values[-1:] == names[-1:] and len(names) > 1 and [one.strip("\ufeff") for one in values] == names:
+        if len(values) != len(names):
+            if values:
+                has = f"line {first} has {len(names)}"
+                faults.add(other_width(f"{file.shown}, line {line}", values, names, has), line)
+        elif has_names(row := dict(zip(names, values, strict=True))):
             faults.add(f"{file.shown}, line {line} has the names of the columns again: remove it", line)
-        elif len(values) == len(names):
-            yield line, dict(zip(names, values, strict=True))
-        elif values:
-            has = f"line {first} has {len(names)}"
-            faults.add(other_width(f"{file.shown}, line {line}", values, names, has), line)
+        else:
+            yield line, row
 
 
 class RowTexts:

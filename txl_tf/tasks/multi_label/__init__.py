@@ -118,9 +118,9 @@ class MultiLabel(TextTask):
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
         rows = read_table(path, columns, labelled, of_columns if columns.label_columns else of_one_column)
         if labelled:
-            rows.understood += f", {counted(len(set_names(rows)), 'label')}"
-            labels = [label for row in rows for label in json.loads(row.label)]
-            rows.remarks += (*remarks.twins(set_names(rows)), *remarks.odd_labels(labels, len(rows)))
+            labels, names = [label for row in rows for label in json.loads(row.label)], set_names(rows)
+            rows.understood += f", {counted(len(names), 'label')}"
+            rows.remarks += (*remarks.twins(names), *remarks.odd_labels(labels, len(rows)))
             rows.remarks += (*other_separator(rows, columns), *in_several_rows(rows))
             if rows.table and (bare := without_quotes(rows.table, columns.label_column)):
                 rows.remarks += (f"{counted(len(bare), 'cell')} such as {bare[0]!r} read as lists of labels",)

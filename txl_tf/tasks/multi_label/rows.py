@@ -14,7 +14,7 @@ import numpy as np
 from txl_tf.counted import counted
 from txl_tf.data.tables.columns import Columns
 from txl_tf.data.tables.table import Rows, Table, content
-from txl_tf.data.tables.written import written_list, written_value
+from txl_tf.data.tables.written import written_nested
 from txl_tf.errors import InputError
 from txl_tf.tasks import texts
 from txl_tf.tasks.texts import LabelReader, Row, refuse_bad_cell
@@ -134,11 +134,8 @@ def _as_list(value: Any, columns: Columns, bare: bool) -> list[Any] | None:
     if isinstance(value, str) and bare and content(value):
         return _bare_items(value)
     if isinstance(value, str):
-        found = written_list(value)
-        own = written_value(value) if found is None and value.lstrip().startswith("{") else None
-        if not isinstance(own, dict):
-            return value.split(columns.between_labels) if found is None else found
-        value = own
+        found = written_nested(value)
+        value = value.split(columns.between_labels) if found is None else found
     if isinstance(value, dict) and value.keys() == {"choices"}:  # of Label Studio
         value = value["choices"]
     elif isinstance(value, dict) and None not in map(_bit, value.values()):  # of spaCy: {label: 0 or 1}
