@@ -6,7 +6,7 @@ import pytest
 from txl_tf.data.examples.batches import class_weights
 from txl_tf.errors import InputError
 from txl_tf.tasks.regression import scores
-from txl_tf.tasks.remarks import odd_labels, twins
+from txl_tf.tasks.remarks import odd_labels, relabelled, twins
 from txl_tf.tasks.texts import Row, class_numbers, imbalance, label_names
 
 
@@ -32,6 +32,13 @@ def test_labels_that_may_be_mistakes_are_said():
         "20 labels in 20 rows: name another --label_column if it is the wrong one",
     )
     assert not odd_labels(["a", "b", "c"] * 2, 6) and not odd_labels(["a", "b", "c", "d"], 4)
+
+
+def test_a_text_that_is_repeated_with_another_label_is_said():
+    rows = [Row(text, "", label, f"f, line {i}") for i, (text, label) in enumerate(["ab", "ac", "ac", "dc", "db"], 1)]
+    said = "2 rows repeat the text before with another label (line 2): give each text one label"
+    assert relabelled(rows) == (said,) and not relabelled(rows[2:4])
+    assert not relabelled([rows[0], Row("a", "other", "c", "f, line 2")])
 
 
 def row(label, where="f, line 1"):

@@ -36,6 +36,17 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "second"), [("sentence1", "sentence2"), ("premise", "hypothesis"), ("text", "text2")]
+)
+def test_a_second_text_that_is_not_read_is_said(tmp_path, first, second):
+    table = write(tmp_path / "t.csv", f"{first},{second},label\na,b,yes\nc,d,no\n")
+    said = f"{second!r} is not read: --text_b_column={second} reads it as the second text"
+    assert read_table(table, Columns(text_column=first)).remarks == (said,)
+    assert not read_table(table, Columns(text_column=first, text_b_column=second)).remarks
+    assert not read_table(table, Columns(text_column=first, label_column=second)).remarks
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.txt", "x", "name ends in .*tsv"),

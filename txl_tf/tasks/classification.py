@@ -183,6 +183,7 @@ class Classification(TextTask):
             rows.understood += f", {counted(len(names), 'class', 'classes')}"
             rows.remarks += tuple(remarks.twins(names))
             rows.remarks += remarks.odd_labels([row.label for row in rows], len(rows))
+            rows.remarks += remarks.relabelled(rows)
             if rows.table and (held := _with_rows(rows, rows.table, columns)):
                 said = f"{counted(len(held), 'line')} inside of texts {'ends' if len(held) == 1 else 'end'} like rows"
                 rows.remarks += (f"{said} ({held[0].where.rpartition(', ')[2]}): a quote may be missing",)

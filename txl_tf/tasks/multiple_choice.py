@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
     from txl_tf.data.vocabularies import Vocabulary
 
+_MANY = 20  # questions, of which some have the first option as their answer
+
 
 @dataclasses.dataclass(frozen=True)
 class XLNetMultipleChoiceConfig(XLNetScoreConfig):
@@ -185,6 +187,8 @@ class MultipleChoice(SequenceTask):
         found.understood = table.understood(counted(len(found), "question"))
         found.table = None if any("questions" in values for _, values in table.rows) else table
         _with_equal_options(found)
+        if labelled and len(found) > _MANY and all(question.answer for question in found):
+            found.remarks += ("the first option is never right: numbers of answers must be counted from 0",)
         return found
 
     def rows(self, values: Sequence[Any], columns: Columns) -> list[RaceQuestion]:

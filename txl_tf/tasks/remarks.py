@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import decimal
+import itertools
 import re
 import unicodedata
 from collections.abc import Hashable, Sequence
@@ -47,6 +48,15 @@ def odd_labels(labels: Sequence[str], rows: int) -> tuple[str, ...]:
         return (f"labels that may be mistakes or missing, with their rows: {', '.join(odd[:5])}",)
     if len(counts) > max(10, rows / 2):
         return (f"{len(counts):,} labels in {rows:,} rows: name another --label_column if it is the wrong one",)
+    return ()
+
+
+def relabelled(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A remark on rows with the texts of the row before, and another label."""
+    pairs = [(one, row) for one, row in itertools.pairwise(rows) if one.text == row.text and one.label != row.label]
+    if again := [row for one, row in pairs if one.text_b == row.text_b]:
+        said = f"{counted(len(again), 'row')} {'repeats' if len(again) == 1 else 'repeat'} the text before with another"
+        return (f"{said} label ({again[0].where.rpartition(', ')[2]}): give each text one label",)
     return ()
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
 
 
+PARTNERS = {"premise": "hypothesis", "text_a": "text_b"}
+"""{the column of a first text: that of the second}, beside those that end in 1 and 2."""
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
 
@@ -203,6 +205,10 @@ def read_table(
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
     rows.remarks += odd_texts(rows)
+    second = PARTNERS.get(columns.text_column) or columns.text_column.removesuffix("1") + "2"
+    unread = set(table.names) - {columns.text_b_column, columns.label_column}
+    if labelled and not columns.no_header and second in unread:
+        rows.remarks += (f"{second!r} is not read: --text_b_column={second} reads it as the second text",)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]

@@ -142,6 +142,13 @@ def test_all_ends_of_lines(tmp_path, end):
     assert words(read(tmp_path, content, labelled=False)) == [["Anna", "ist"], ["Oslo"]]
 
 
+def test_a_language_before_each_word_is_said(tmp_path):
+    lines = "en:Anna B-PER\nen:is O\nen:10:30 O\n\nen:Oslo B-LOC\n"
+    (said,) = read(tmp_path, lines).remarks
+    assert said.startswith("all words begin with 'en:', which is learned, too: remove it")
+    assert not read(tmp_path, lines + "re O\n").remarks
+
+
 def test_texts_of_one_word_are_said(tmp_path):
     (said,) = read(tmp_path, "Anna B-PER\n\nist O\n\n" * 5).remarks
     assert said.startswith("each text has one word: correct the file if texts have more")

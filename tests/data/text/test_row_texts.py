@@ -132,6 +132,15 @@ def test_marked_up_text_is_counted(tmp_path):
     )
 
 
+def test_lost_letters_are_said(tmp_path):
+    (tmp_path / "a.txt").write_text("caf\ufffd\n")
+    source, text = read(str(tmp_path / "a.txt"), tmp_path)
+    assert text == "caf\ufffd\n\n"
+    assert source.remarks == ("1 file that may have lost letters (U+FFFD), read as they are",)
+    (tmp_path / "b.txt").write_text("café\n")
+    assert not read(str(tmp_path / "b.txt"), tmp_path)[0].remarks
+
+
 def test_markup_after_a_prolog_is_counted(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "a.xhtml").write_text('\ufeff<?xml version="1.0"?>\n<html><p>text')

@@ -29,6 +29,7 @@ _SAMPLE = 1 << 16
 _ODD = bytes({*range(32), 127} - {*b"\a\b\t\n\v\f\r\x1a\x1b"})
 MOST_ODD = 0.02
 """A file with a larger share of bytes such as NUL, which text hardly has, is not text. Packed data has about 0.1."""
+_LOST = "\ufffd".encode()  # which stands for bytes that were no letter
 _LONGEST_NAME = 200
 _DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
@@ -74,6 +75,8 @@ def plain_files(
                 _refuse_binary(member, seen, encoding)
                 if kind := _marked_up(member, seen):
                     of_kinds[kind] += 1
+            if seen.lost and not binary and encoding is None:
+                of_kinds["that may have lost letters (U+FFFD), read as they are"] += 1
             if of_a_mac:
                 of_kinds["with \\r as the end of its lines, read as \\n"] += 1
             folder = os.path.join(work_dir, "converted", str(len(found)))
@@ -95,12 +98,13 @@ def _marked_up(file: File, look: _Look) -> str:
 class _Look(NamedTuple):
     """A quick look at a file: its first bytes, the share of odd bytes in samples from all its parts, and line ends.
 
-    `only_returns`: whether "\\r" is the only end of lines there.
+    `only_returns`: whether "\\r" is the only end of lines there; `lost`: whether U+FFFD is.
     """
 
     head: bytes
     odd: float
     only_returns: bool
+    lost: bool
 
 
 def _look(path: str) -> _Look:
@@ -112,7 +116,7 @@ def _look(path: str) -> _Look:
                 file.seek(place)
                 sample += file.read(_SAMPLE)
     odd = (len(sample) - len(sample.translate(None, _ODD))) / max(len(sample), 1)
-    return _Look(sample[:_HEAD], odd, b"\r" in sample and b"\n" not in sample)
+    return _Look(sample[:_HEAD], odd, b"\r" in sample and b"\n" not in sample, _LOST in sample)
 
 
 class _Budget:

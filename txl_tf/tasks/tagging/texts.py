@@ -28,6 +28,7 @@ from txl_tf.tasks.texts import name_of
 DOCUMENTS = ("doc_id", "document_id", "doc", "document")
 """The columns of documents, in each of which sentences may be counted anew."""
 _BRACKETS = re.compile(r"\(.+|.*\*.*|.+\)")  # of CoNLL-2012
+_LANGUAGE = re.compile(r"[a-z]{2,3}:")  # before each word of WikiANN
 _SAMPLE = 1000  # texts that tell IOB1 from IOB2
 
 
@@ -87,6 +88,9 @@ def read_tagged(
     texts.remarks = reader.remarks()
     if labelled and len(texts) > 9 and all(len(text.places) == 1 for text in texts):
         texts.remarks += ("each text has one word: correct the file if texts have more (empty lines end them)",)
+    prefix = _LANGUAGE.match(texts[0].text)
+    if prefix and all(word.startswith(prefix[0]) for text in texts for word in text.words):
+        texts.remarks += (f"all words begin with {prefix[0]!r}, which is learned, too: remove it if it is a language",)
     return texts
 
 
