@@ -186,7 +186,7 @@ class Classification(TextTask):
             rows.remarks += remarks.relabelled(rows)
             if rows.table and (held := _with_rows(rows, rows.table, columns)):
                 said = f"{counted(len(held), 'line')} inside of texts {'ends' if len(held) == 1 else 'end'} like rows"
-                rows.remarks += (f"{said} ({held[0].where.rpartition(', ')[2]}): a quote may be missing",)
+                rows.remarks += (f"{said} ({held[0].place}): a quote may be missing",)
             if all(written_list(name) is not None or name[0] in "'\"" for name in names):
                 rows.remarks += (f"labels such as {names[0]!r} are read as they stand: --task=multi_label reads lists",)
         return rows

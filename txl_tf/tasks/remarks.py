@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from txl_tf.counted import counted
 
 if TYPE_CHECKING:
+    from txl_tf.data.tables.columns import Columns
     from txl_tf.tasks.texts import Row
 
 MISSING = {"nan", "<na>", r"\n", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"}
@@ -53,11 +54,15 @@ def odd_labels(labels: Sequence[str], rows: int) -> tuple[str, ...]:
 
 def relabelled(rows: Sequence[Row]) -> tuple[str, ...]:
     """A remark on rows with the texts of the row before, and another label."""
-    pairs = [(one, row) for one, row in itertools.pairwise(rows) if one.text == row.text and one.label != row.label]
-    if again := [row for one, row in pairs if one.text_b == row.text_b]:
-        said = f"{counted(len(again), 'row')} {'repeats' if len(again) == 1 else 'repeat'} the text before with another"
-        return (f"{said} label ({again[0].where.rpartition(', ')[2]}): give each text one label",)
-    return ()
+    again = [
+        row
+        for before, row in itertools.pairwise(rows)
+        if before.text == row.text and before.text_b == row.text_b and before.label != row.label
+    ]
+    if not again:
+        return ()
+    said = f"{counted(len(again), 'row')} {'repeats' if len(again) == 1 else 'repeat'} the text before"
+    return (f"{said} with another label ({again[0].place}): give each text one label",)
 
 
 def _likeness(label: str) -> Hashable:
@@ -66,6 +71,14 @@ def _likeness(label: str) -> Hashable:
         number = decimal.Decimal(plain)  # exact: as floats two long ids may be equal
         return number if number.is_finite() else plain
     return plain
+
+
+def unread_text(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
+    """A remark if the columns of a table have a second text, such as sentence2, that is not read."""
+    second = "hypothesis" if columns.text_column == "premise" else columns.text_column.removesuffix("1") + "2"
+    if columns.no_header or second not in names or second in (columns.text_b_column, columns.label_column):
+        return ()
+    return (f"{second!r} is not read: --text_b_column={second} reads it as the second text",)
 
 
 def odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -83,7 +96,7 @@ def odd_texts(rows: Sequence[Row]) -> tuple[str, ...]:
         ],
     }
     return tuple(
-        f"{counted(len(odd), 'text')} such as {odd[0].text[:40]!r} ({odd[0].where.rpartition(', ')[2]}) {what}"
+        f"{counted(len(odd), 'text')} such as {odd[0].text[:40]!r} ({odd[0].place}) {what}"
         for what, odd in kinds.items()
         if odd
     )

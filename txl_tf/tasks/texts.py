@@ -25,7 +25,7 @@ from txl_tf.data.tables.written import written_list
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
 from txl_tf.tasks.base import SequenceTask, Served, Signatures
-from txl_tf.tasks.remarks import MISSING, odd_texts
+from txl_tf.tasks.remarks import MISSING, odd_texts, unread_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from txl_tf.data.examples.example_set import ExamplePlan, ExampleSet, Pair
 
 
-PARTNERS = {"premise": "hypothesis", "text_a": "text_b"}
-"""{the column of a first text: that of the second}, beside those that end in 1 and 2."""
 LabelReader = Callable[[dict[str, Any], str], str]
 """(values of a row, where it stands) -> its label."""
 
@@ -159,6 +157,11 @@ class Row:
     where: str
     cells: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def place(self) -> str:
+        """`where` without the file, such as "line 7"; or the name of a file in a folder."""
+        return self.where.rpartition(", ")[2]
+
 
 def read_table(
     path: str | Table,
@@ -205,10 +208,8 @@ def read_table(
             places = f"{'line' if len(lines) == 1 else 'lines'} {shown}"
             rows.remarks += (f"{counted(len(lines), 'row')} without {what} left out ({places})",)
     rows.remarks += odd_texts(rows)
-    second = PARTNERS.get(columns.text_column) or columns.text_column.removesuffix("1") + "2"
-    unread = set(table.names) - {columns.text_b_column, columns.label_column}
-    if labelled and not columns.no_header and second in unread:
-        rows.remarks += (f"{second!r} is not read: --text_b_column={second} reads it as the second text",)
+    if labelled:
+        rows.remarks += unread_text(columns, table.names)
     if all(written_list(row.text) is not None for row in rows):
         rows.remarks += (f"texts such as {rows[0].text[:40]!r} are read as they stand, not as lists",)
     texts = [f"text in {columns.text_column!r}"]
@@ -294,11 +295,10 @@ class TextTask(SequenceTask):
 
     def source(self, rows: Sequence[Row], number: int, columns: Columns) -> dict[str, Any]:
         row = rows[number]
-        place = row.where.rpartition(", ")[2]  # "row 7", or the name of a file in a folder
-        line, texts = place.rpartition(" ")[2], {"text": row.text} | ({"text_b": row.text_b} if row.text_b else {})
+        line, texts = row.place.rpartition(" ")[2], {"text": row.text} | ({"text_b": row.text_b} if row.text_b else {})
         own = {getattr(columns, name) for name in COLUMN_NAMES}
         cells = {name: value for name, value in row.cells.items() if name not in own}
-        return {"row": int(line) if line.isdecimal() else place, "cells": cells} | texts
+        return {"row": int(line) if line.isdecimal() else row.place, "cells": cells} | texts
 
     def signature_inputs(self, items: Sequence[Row]) -> dict[str, Any]:
         return super().signature_inputs(items) | {"second": [item.text_b for item in items]}

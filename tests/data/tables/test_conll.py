@@ -145,7 +145,7 @@ def test_all_ends_of_lines(tmp_path, end):
 def test_a_language_before_each_word_is_said(tmp_path):
     lines = "en:Anna B-PER\nen:is O\nen:10:30 O\n\nen:Oslo B-LOC\n"
     (said,) = read(tmp_path, lines).remarks
-    assert said.startswith("all words begin with 'en:', which is learned, too: remove it")
+    assert said.startswith("all words begin with 'en:', which is read, too: remove it if it is a language")
     assert not read(tmp_path, lines + "re O\n").remarks
 
 

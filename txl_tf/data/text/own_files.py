@@ -29,7 +29,7 @@ _SAMPLE = 1 << 16
 _ODD = bytes({*range(32), 127} - {*b"\a\b\t\n\v\f\r\x1a\x1b"})
 MOST_ODD = 0.02
 """A file with a larger share of bytes such as NUL, which text hardly has, is not text. Packed data has about 0.1."""
-_LOST = "\ufffd".encode()  # which stands for bytes that were no letter
+_LOST = "\ufffd".encode()  # what a program writes in place of bytes that it cannot read
 _LONGEST_NAME = 200
 _DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
@@ -75,8 +75,8 @@ def plain_files(
                 _refuse_binary(member, seen, encoding)
                 if kind := _marked_up(member, seen):
                     of_kinds[kind] += 1
-            if seen.lost and not binary and encoding is None:
-                of_kinds["that may have lost letters (U+FFFD), read as they are"] += 1
+                if seen.lost and encoding is None:
+                    of_kinds["that may have lost letters (U+FFFD), read as they are"] += 1
             if of_a_mac:
                 of_kinds["with \\r as the end of its lines, read as \\n"] += 1
             folder = os.path.join(work_dir, "converted", str(len(found)))
@@ -98,7 +98,7 @@ def _marked_up(file: File, look: _Look) -> str:
 class _Look(NamedTuple):
     """A quick look at a file: its first bytes, the share of odd bytes in samples from all its parts, and line ends.
 
-    `only_returns`: whether "\\r" is the only end of lines there; `lost`: whether U+FFFD is.
+    `only_returns`: whether "\\r" is the only end of lines there; `lost`: whether U+FFFD occurs there.
     """
 
     head: bytes

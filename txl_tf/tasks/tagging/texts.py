@@ -90,7 +90,7 @@ def read_tagged(
         texts.remarks += ("each text has one word: correct the file if texts have more (empty lines end them)",)
     prefix = _LANGUAGE.match(texts[0].text)
     if prefix and all(word.startswith(prefix[0]) for text in texts for word in text.words):
-        texts.remarks += (f"all words begin with {prefix[0]!r}, which is learned, too: remove it if it is a language",)
+        texts.remarks += (f"all words begin with {prefix[0]!r}, which is read, too: remove it if it is a language",)
     return texts
 
 
