@@ -12,6 +12,10 @@ from serving import terminal
 terminal.own_stderr()
 terminal.divert_libraries(os.devnull)  # while TensorFlow loads; in tests pytest keeps what is written
 
+# Tests and their commands run a program for milliseconds; to optimize it takes LLVM seconds. XLA's own passes stay.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+gc.set_threshold(100_000)  # as in scripts/start_up.py: to search all of TensorFlow's objects takes long
+
 import numpy as np
 import pytest
 import tensorflow as tf
