@@ -128,19 +128,16 @@ def rates(machine, task):
 
 
 def speed(_):
-    """Tokens per second beside the peers, a table for each machine."""
-    parts = []
+    """Tokens per second beside the peers, a row for each machine and task."""
+    rows = []
     for machine in machines():
-        rows = []
-        for task in TASKS:
+        for task, (name, _) in TASKS.items():
             found = rates(machine, task)
             if found and "T 512" not in task and set(found[0]) & {"tf_models", "huggingface"}:
                 speeds, share = found
-                cells = [number(speeds.get(name)) for name in OURS]
-                rows.append([task, *cells, percent(share)])
-        if rows:
-            parts.append(f"{title(machine)}\n\n" + table(["tokens/s", *OURS.values(), "share of the limit"], rows))
-    return "\n".join(parts)
+                cells = [number(speeds.get(one)) for one in OURS]
+                rows.append([where(machine, name), task, *cells, percent(share)])
+    return table(["machine", "tokens/s", *OURS.values(), "share of the limit"], rows)
 
 
 def formats(_):
@@ -167,16 +164,15 @@ def startup(_):
 
 
 def memory(_):
-    """Peak resident memory in GB, for tasks with a peer."""
+    """Peak resident memory in GB, for tasks with a peer, on the machine that was measured last."""
     names = {(benchmark, *(place or ("train",))): task for task, (benchmark, place) in TASKS.items()}
-    rows = []
-    for machine in machines():
-        for name, entry in machine["measured"].items():
-            for task, peaks in entry["result"].get("peak_gbytes", {}).items():
-                if set(peaks) & {"tf_models", "huggingface"} and "512" not in task:
-                    what = names.get((name, task)) or size(entry)
-                    cells = [f"{peaks[one]:.2f}" if one in peaks else "" for one in OURS]
-                    rows.append([where(machine, name), what, *cells])
+    rows, machine = [], machines()[0]
+    for name, entry in machine["measured"].items():
+        for task, peaks in entry["result"].get("peak_gbytes", {}).items():
+            if set(peaks) & {"tf_models", "huggingface"} and "512" not in task:
+                what = names.get((name, task)) or size(entry)
+                cells = [f"{peaks[one]:.2f}" if one in peaks else "" for one in OURS]
+                rows.append([where(machine, name), what, *cells])
     return table(["machine", "task", *OURS.values()], rows)
 
 
@@ -207,18 +203,6 @@ def study(name):
     about += [f"commit {content['commit']}"] if "commit" in content else []
     about += [f"`{content['command']}`"] if "command" in content else []
     return f"{', '.join(about)}:\n\n" + table(list(rows[0]), [[number(cell) for cell in row.values()] for row in rows])
-
-
-def title(machine):
-    """The machine, with the dates and commands of its measurements."""
-    by_commit = {}
-    for task in TASKS:
-        if entry := measured(machine, TASKS[task][0]):
-            script = re.search(r"evidence/bench/(\w+\.py)", entry["command"])[1]
-            scripts = by_commit.setdefault(f"{entry['date']}, commit {entry['commit']}", [])
-            scripts += [] if script in scripts else [script]
-    found = "; ".join(f"{when}: {', '.join(what)}" for when, what in by_commit.items())
-    return f"**{machine['machine']}**, {machine['cores']} cores ({found}):"
 
 
 def where(machine, name):
