@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.inference.causal.draw_token import sample, uniform
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 
@@ -22,6 +23,12 @@ def random_model(config, seed=0):
         centre = 1.0 if "gamma" in variable.path else 0.0
         variable.assign(draw.normal(centre, 0.1 if vector else 0.6, variable.shape))
     return model
+
+
+@tf.function(autograph=False)
+def draw(log_prob, seen, seeds, positions, values):
+    """A token for each text, as `sample` draws it with the random numbers of `uniform`: in a graph, not eagerly."""
+    return sample(log_prob, seen, uniform(seeds, positions), values)
 
 
 @functools.cache

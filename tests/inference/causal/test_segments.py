@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_model import CONFIG, random_model, read
+from random_model import CONFIG, draw, random_model, read
 
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.causal.beam import BeamSearch
-from txl_tf.inference.causal.draw_token import Choice, sample, uniform
+from txl_tf.inference.causal.draw_token import Choice
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.served_causal import ServedCausal
 from txl_tf.inference.generation.generator import Generator
@@ -40,11 +40,10 @@ def cut(n):
 def continued(model, ids, seed, count, settings):
     """The ids that the model with mems makes after a prompt, token by token, and its log-probabilities of each."""
     rows, mems = read(model, ids, cut(len(ids)))
-    ids, total, row = ids.tolist(), 0.0, rows[-1]
+    ids, total, row, values = ids.tolist(), 0.0, rows[-1], Choice.of([], **settings).values
     for _ in range(count):
-        seen = np.isin(np.arange(256), ids)[None]
-        random = uniform(tf.constant([seed]), tf.constant([len(ids)]))
-        token = int(sample(tf.constant(row[None], tf.float32), seen, random, Choice.of([], **settings).values)[0])
+        seen, log_prob = np.isin(np.arange(256), ids), tf.constant(row[None], tf.float32)
+        token = int(draw(log_prob, tf.constant(seen[None]), tf.constant([seed]), tf.constant([len(ids)]), values)[0])
         ids.append(token)
         total += row[token]
         (row,), mems = read(model, [token], [1], mems)
