@@ -55,11 +55,14 @@ def test_every_piece_has_the_probability_of_the_reference(pieces, order):
 
 def test_what_a_search_finds_has_the_same_numbers_as_a_candidate(pieces):
     for order in ("left_to_right", "right_to_left"):
-        again = 0
-        for filling in pieces.fill(TEXT.replace("____", "____*2"), order=order, context="a dash", beam_size=40):
-            (same,) = pieces.fill(TEXT, candidates=[filling.pieces[1]], order=order, context="a dash")
-            if same.ids.tolist() == filling.ids.tolist():  # not where the vocabulary would cut this text otherwise
-                np.testing.assert_allclose(same.log_probs, filling.log_probs, atol=1e-9)
+        again, settings = 0, {"order": order, "context": "a dash"}
+        found = pieces.fill(TEXT.replace("____", "____*2"), beam_size=40, **settings)
+        scored = pieces.fill(TEXT, candidates=[filling.pieces[1] for filling in found], **settings)
+        assert len(scored) == len(found)
+        log_probs = {tuple(one.ids): one.log_probs for one in scored}
+        for filling in found:
+            if tuple(filling.ids) in log_probs:  # not where the vocabulary would cut this text otherwise
+                np.testing.assert_allclose(log_probs[tuple(filling.ids)], filling.log_probs, atol=1e-9)
                 again += 1
         assert again > 3
 
