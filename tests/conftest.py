@@ -4,6 +4,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import os
 
@@ -103,12 +104,64 @@ def byte_model():
 
 
 @pytest.fixture(scope="session")
-def byte_export(byte_model, tmp_path_factory):
-    """The folder of its SavedModel, not compiled by XLA: that would take seconds for every number of texts."""
+def plain_model(byte_model):
+    """The same, not compiled by XLA, which takes seconds for every number of texts."""
+    return type(byte_model)(byte_model.model, byte_model.vocabulary, jit_compile=False)
+
+
+@pytest.fixture(scope="session")
+def byte_export(plain_model, tmp_path_factory):
+    """The folder of its SavedModel."""
     from txl_tf.inference.causal.served_causal import ServedCausal
-    from txl_tf.inference.generation.generator import Generator
 
     export_dir = str(tmp_path_factory.mktemp("exported") / "model")
-    generator = Generator(byte_model.model, byte_model.generator.decoder.reach, jit_compile=False)
-    ServedCausal(generator, byte_model.vocabulary).save(export_dir)
+    ServedCausal(plain_model.generator, plain_model.vocabulary).save(export_dir)
+    return export_dir
+
+
+load_once = functools.lru_cache(maxsize=8)(tf.saved_model.load)
+
+
+@pytest.fixture(scope="module")
+def loaded_once():
+    """Tests of servers load each export once, which takes seconds: they only read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.saved_model, "load", load_once)
+        yield
+
+
+@pytest.fixture(scope="session")
+def xlnet():
+    """An XLNet with random weights, and its vocabulary."""
+    from random_xlnet import random_xlnet, with_prefix
+
+    from txl_tf.data.vocabularies import XLNetVocabulary
+
+    vocabulary = with_prefix(XLNetVocabulary)
+    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
+
+
+@pytest.fixture(scope="session")
+def xlnet_fill_in(xlnet):
+    """It fills blanks."""
+    from txl_tf.inference.xlnet.fill_in import FillIn
+
+    return FillIn(*xlnet, jit_compile=False)
+
+
+@pytest.fixture(scope="session")
+def xlnet_continuation(xlnet):
+    """It continues texts."""
+    from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
+
+    return LeftToRightXLNet(*xlnet, jit_compile=False)
+
+
+@pytest.fixture(scope="session")
+def xlnet_export(xlnet_continuation, tmp_path_factory):
+    """The folder of its SavedModel."""
+    from txl_tf.inference.generating_xlnet import GeneratingXLNet
+
+    export_dir = tmp_path_factory.mktemp("exported_xlnet") / "model"
+    GeneratingXLNet(xlnet_continuation, lengths=(32,), jit_compile=False).save(str(export_dir))
     return export_dir

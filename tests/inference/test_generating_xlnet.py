@@ -6,12 +6,8 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from random_xlnet import random_xlnet, with_prefix
 
-from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.causal import sampling_settings
-from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
-from txl_tf.inference.generating_xlnet import GeneratingXLNet
 
 PROMPTS = ["the River is", "x 1,000," + " so one" * 40]
 CLIENT = """
@@ -42,44 +38,31 @@ np.savez(results, signatures=sorted(model), **found)
 
 
 @pytest.fixture(scope="module")
-def continuation():
-    vocabulary = with_prefix(XLNetVocabulary)
-    return LeftToRightXLNet(random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary, jit_compile=False)
-
-
-@pytest.fixture(scope="module")
-def export_dir(continuation, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "model"
-    GeneratingXLNet(continuation, lengths=(32,), jit_compile=False).save(str(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def found(export_dir, tmp_path_factory):
+def found(xlnet_export, tmp_path_factory):
     """The client's results."""
     folder = tmp_path_factory.mktemp("client")
-    done = processes.run(["-c", CLIENT, export_dir, folder / "results.npz", *PROMPTS], cwd=folder)
+    done = processes.run(["-c", CLIENT, xlnet_export, folder / "results.npz", *PROMPTS], cwd=folder)
     assert done.returncode == 0, done.stderr
     return dict(np.load(folder / "results.npz", allow_pickle=True))
 
 
 @pytest.mark.parametrize("temperature", ["0.0", "1.0"])
-def test_texts_are_those_of_the_model(continuation, found, temperature):
-    expected = continuation.generate(PROMPTS, 20, seed=[3, 4], temperature=float(temperature))
+def test_texts_are_those_of_the_model(xlnet_continuation, found, temperature):
+    expected = xlnet_continuation.generate(PROMPTS, 20, seed=[3, 4], temperature=float(temperature))
     assert [text.decode() for text in found[temperature]] == expected
 
 
-def test_pieces_are_a_text_and_steps_give_its_probabilities(continuation, found):
+def test_pieces_are_a_text_and_steps_give_its_probabilities(xlnet_continuation, found):
     assert found["written"][0] == found["1.0"][0] and len(set(found["1.0"][0])) > 3
-    ids = tf.constant([continuation.vocabulary.encode(PROMPTS[0])], tf.int32)
-    log_probs, _ = continuation.generator.read(ids, continuation.generator.begin(1).cache)
+    ids = tf.constant([xlnet_continuation.vocabulary.encode(PROMPTS[0])], tf.int32)
+    log_probs, _ = xlnet_continuation.generator.read(ids, xlnet_continuation.generator.begin(1).cache)
     np.testing.assert_allclose(found["step"], log_probs, rtol=0, atol=1e-5)
 
 
-def test_the_readme_has_all_signatures_and_says_what_to_expect(export_dir, found):
-    assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
-    readme = (export_dir / "README.md").read_text()
+def test_the_readme_has_all_signatures_and_says_what_to_expect(xlnet_export, found):
+    assert b"_gradient_op_type" not in pathlib.Path(xlnet_export, "saved_model.pb").read_bytes()
+    readme = (xlnet_export / "README.md").read_text()
     assert "trained to fill gaps, not to continue texts" in readme and "remember the last 8." in readme
     assert len(found["signatures"]) == 14
     assert all(f"| {name} |" in readme for name in (*found["signatures"], *sampling_settings.names()))
-    assert (export_dir / "sampling.json").read_text() == sampling_settings.to_json()
+    assert (xlnet_export / "sampling.json").read_text() == sampling_settings.to_json()

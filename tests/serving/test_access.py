@@ -17,6 +17,8 @@ from serving.errors import StartError
 from serving.model import ServedModel
 from serving.terminal import JsonLines
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 TOKEN = "a-token-that-nobody-may-see"
 ORIGIN = "https://page.example"
 

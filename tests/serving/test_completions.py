@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import server
 import tensorflow as tf
+from random_model import draw
 
 from serving.answers.completions import Held
 from serving.answers.host_sampling import OFF, choose
-from txl_tf.inference.causal.draw_token import Choice, sample, uniform
+from txl_tf.inference.causal.draw_token import Choice
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 LONG = "def f(" * 20
 """A prompt of several segments."""
@@ -64,9 +67,9 @@ def log_probs_of(model, tokens):
     return model.model.log_prob(hidden).numpy()[0]
 
 
-def test_texts_are_those_of_generate(complete, byte_model):
+def test_texts_are_those_of_generate(complete, plain_model):
     given = {"max_tokens": 20, "top_p": 0.9}
-    texts = byte_model.generate(["def f(", "", LONG], 20, top_p=0.9, seed=[7, 8, 9])
+    texts = plain_model.generate(["def f(", "", LONG], 20, top_p=0.9, seed=[7, 8, 9])
     choices, usage = complete(prompt=["def f(", "", LONG], seed=7, **given)
     assert [choice["text"] for choice in choices] == texts
     assert {choice["finish_reason"] for choice in choices} == {"length"}
@@ -74,22 +77,22 @@ def test_texts_are_those_of_generate(complete, byte_model):
     assert usage == {"prompt_tokens": read, "completion_tokens": 60, "total_tokens": read + 60}
     ids = [list(b"def f("), list(LONG.encode())]
     choices, _ = complete(prompt=ids, seed=7, n=2, **given)
-    expected = byte_model.generate(["def f("] * 2 + [LONG] * 2, 20, top_p=0.9, seed=[7, 8, 9, 10])
+    expected = plain_model.generate(["def f("] * 2 + [LONG] * 2, 20, top_p=0.9, seed=[7, 8, 9, 10])
     assert [choice["text"] for choice in choices] == expected
     assert complete(prompt=ids[0], seed=7, **given)[0][0]["text"] == texts[0]
     many, _ = complete(prompt=["x"] * 10, seed=2**31 - 4, max_tokens=3)
     seeds = [(2**31 - 4 + i) % 2**31 for i in range(10)]
-    assert [choice["text"] for choice in many] == byte_model.generate(["x"] * 10, 3, seed=seeds)
+    assert [choice["text"] for choice in many] == plain_model.generate(["x"] * 10, 3, seed=seeds)
 
 
 def test_without_a_seed_texts_differ(complete):
     assert len({complete(prompt="x", max_tokens=30)[0][0]["text"] for _ in range(4)}) > 1
 
 
-def test_log_probabilities_of_prompt_and_text_are_the_models(complete, byte_model):
+def test_log_probabilities_of_prompt_and_text_are_the_models(complete, plain_model):
     for prompt in ("def f(", LONG, "x"):
         ((choice,), usage) = complete(prompt=prompt, echo=True, logprobs=3, max_tokens=20, seed=1)
-        assert choice["text"] == prompt + byte_model.generate(prompt, 20, seed=1)
+        assert choice["text"] == prompt + plain_model.generate(prompt, 20, seed=1)
         found = choice["logprobs"]
         assert {len(column) for column in found.values()} == {len(prompt) + 20} and usage["completion_tokens"] == 20
         assert "".join(found["tokens"]) == choice["text"]
@@ -99,7 +102,7 @@ def test_log_probabilities_of_prompt_and_text_are_the_models(complete, byte_mode
         assert without["logprobs"]["token_logprobs"] == found["token_logprobs"][len(prompt) :]
         assert without["logprobs"]["text_offset"][0] == 0
         # The tokens of the text are not in the answer, but their ids are among those that /stream gives.
-        expected = log_probs_of(byte_model, list(prompt.encode()))
+        expected = log_probs_of(plain_model, list(prompt.encode()))
         for i in range(1, len(prompt)):
             rates = expected[i - 1]
             assert found["token_logprobs"][i] == pytest.approx(rates[ord(prompt[i])], abs=1e-3)
@@ -115,8 +118,8 @@ def test_log_probabilities_without_new_tokens_are_those_of_score(complete, call)
     assert choice["finish_reason"] == "length" and usage["completion_tokens"] == 0
 
 
-def test_a_text_ends_before_a_stop_string(complete, byte_model, streamed):
-    text = byte_model.generate("def f(", 60, seed=3)
+def test_a_text_ends_before_a_stop_string(complete, plain_model, streamed):
+    text = plain_model.generate("def f(", 60, seed=3)
     for begin, size in ((5, 1), (9, 3), (len(text) // 2, 2), (len(text) - 5, 4)):
         stop = text[begin : begin + size]
         wanted = text[: text.index(stop)]
@@ -166,7 +169,7 @@ def test_a_stream_has_the_texts_in_parts(streamed, complete):
     assert all("usage" not in event for event in streamed(prompt="x", max_tokens=3))
 
 
-def test_a_bias_adds_to_the_log_probabilities(complete, byte_model):
+def test_a_bias_adds_to_the_log_probabilities(complete, plain_model):
     request = {"prompt": LONG, "max_tokens": 20, "seed": 3}
     for settings in (
         {},
@@ -175,10 +178,10 @@ def test_a_bias_adds_to_the_log_probabilities(complete, byte_model):
         {"typical_p": 0.5},
     ):
         (unbiased,), _ = complete(**request, **settings, logit_bias={"120": 0})
-        assert unbiased["text"] == byte_model.generate(LONG, 20, seed=3, **settings)
+        assert unbiased["text"] == plain_model.generate(LONG, 20, seed=3, **settings)
     ((only,), _) = complete(**request, logit_bias={"120": 100}, logprobs=1)
     assert only["text"] == "x" * 20 and only["logprobs"]["token_logprobs"][0] < 0  # without the bias
-    (best,) = np.argsort(log_probs_of(byte_model, list(LONG.encode()))[-1])[-1:]
+    (best,) = np.argsort(log_probs_of(plain_model, list(LONG.encode()))[-1])[-1:]
     never, _ = complete(**request | {"n": 20, "max_tokens": 1}, logit_bias={str(best): -100}, logprobs=0)
     greedy, _ = complete(**request | {"max_tokens": 1}, temperature=0, logprobs=0)
     wanted = greedy[0]["logprobs"]["top_logprobs"][0].keys()
@@ -186,28 +189,28 @@ def test_a_bias_adds_to_the_log_probabilities(complete, byte_model):
 
 
 def test_tokens_are_chosen_as_in_the_graph():
-    draw = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for i in range(300):
-        log_probs = np.float32(draw.normal(0, 3, 30) - (draw.random(30) < 0.1) * 1000)
+        log_probs = np.float32(rng.normal(0, 3, 30) - (rng.random(30) < 0.1) * 1000)
         log_probs = np.float32(np.round(log_probs * 2) / 2 if i % 3 else log_probs)  # with equal ones
         log_probs -= np.log(np.exp(log_probs).sum())
-        seen, seed, length = draw.random(30) < 0.3, int(draw.integers(-(2**31), 2**31)), int(draw.integers(1, 9999))
+        seen, seed, length = rng.random(30) < 0.3, int(rng.integers(-(2**31), 2**31)), int(rng.integers(1, 9999))
         settings = {
-            "temperature": float(draw.choice([0, 0.3, 1, 2.5])),
-            "top_k": int(draw.choice([0, 1, 7])),
-            "top_p": float(draw.choice([1, 0.9, 0.31])),
-            "min_p": float(draw.choice([0, 0.07])),
-            "typical_p": float(draw.choice([1, 0.77])),
-            "repetition_penalty": float(draw.choice([1, 1.4])),
+            "temperature": float(rng.choice([0, 0.3, 1, 2.5])),
+            "top_k": int(rng.choice([0, 1, 7])),
+            "top_p": float(rng.choice([1, 0.9, 0.31])),
+            "min_p": float(rng.choice([0, 0.07])),
+            "typical_p": float(rng.choice([1, 0.77])),
+            "repetition_penalty": float(rng.choice([1, 1.4])),
         }
         choice = Choice.of([seed], **settings)
-        random = uniform(choice.seeds, tf.constant([length]))
-        wanted = sample(tf.constant(log_probs[None]), tf.constant(seen[None]), random, choice.values)
+        position = tf.constant([length])
+        wanted = draw(tf.constant(log_probs[None]), tf.constant(seen[None]), choice.seeds, position, choice.values)
         assert choose(log_probs, seen, seed, length, settings) == int(wanted[0]), (i, settings)
     assert {name: value.numpy() for name, value in Choice.of([0]).values.items()} == OFF
 
 
-def test_requests_at_the_same_time_do_not_mix(call, byte_model):
+def test_requests_at_the_same_time_do_not_mix(call, plain_model):
     """Each gets its own text, as with /generate; some leave amid the answer."""
     prompts = [f"{i} def" + "x" * (i % 7) for i in range(24)]
 
@@ -219,7 +222,7 @@ def test_requests_at_the_same_time_do_not_mix(call, byte_model):
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(ask, range(24)))
-    expected = byte_model.generate(prompts, 30, seed=list(range(24)))
+    expected = plain_model.generate(prompts, 30, seed=list(range(24)))
     for i, (status, answer) in enumerate(answers):
         text = answer["choices"][0]["text"]
         assert (status, text) == (200, (prompts[i] if i % 3 else "") + expected[i])

@@ -21,6 +21,8 @@ from serving.answers import generation
 from serving.errors import RequestError
 from serving.turns import Admission
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 LONG = {"prompts": ["a", "b", "c", "d"], "max_tokens": 10_000}
 """A request that takes minutes."""
 LIMITS = {
@@ -51,15 +53,15 @@ def call(served):
 
 
 @pytest.fixture(scope="module")
-def whole(byte_export):
+def whole(byte_export, served):
     """whole(request) -> texts: one call of the SavedModel's signature `generate` for all tokens."""
-    root = tf.saved_model.load(byte_export)
+    signature = served.service.model.signatures["generate"]
     with open(f"{byte_export}/sampling.json") as file:
         defaults = {setting["name"]: setting["default"] for setting in json.load(file)}
 
     def generate(prompts, max_tokens, seeds, stop=(), **options):
         values = {name: tf.constant(value) for name, value in (defaults | options).items()}
-        found = root.signatures["generate"](
+        found = signature(
             prompts=tf.constant(prompts),
             max_tokens=tf.constant(max_tokens),
             seeds=tf.constant(seeds),
@@ -176,11 +178,11 @@ def test_more_prompts_than_fit_into_a_call_give_the_texts_of_one_call(call, whol
 
 
 @pytest.mark.parametrize("segment", [64, 0], ids=["segments", "an export without read"])
-def test_long_texts_are_read_in_turns_with_the_same_results(served, call, whole, byte_model, monkeypatch, segment):
+def test_long_texts_are_read_in_turns_with_the_same_results(served, call, whole, plain_model, monkeypatch, segment):
     monkeypatch.setattr(served.service.model, "segment", segment)
     texts = ["long " * 50, "a", "x" * 64, "y" * 65, ""]
     answer = call("/score", {"texts": texts})[1]
-    for i, expected in enumerate(byte_model.score(texts)):
+    for i, expected in enumerate(plain_model.score(texts)):
         assert answer["tokens"][i] == expected.ids.tolist()
         np.testing.assert_allclose(answer["log_probs"][i], expected.log_probs, rtol=0, atol=1e-4)
         assert answer["total"][i] == pytest.approx(expected.total, abs=1e-3)

@@ -25,6 +25,8 @@ from txl_tf.inference.generating_xlnet import GeneratingXLNet
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.runs.model_dir import load_trained
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 PAGE = pathlib.Path(__file__).parents[2] / "serving" / "page"
 TEXT = "for i in range(9):\n    print(i, 'é')\n" * 4
 
@@ -47,13 +49,13 @@ def stream(address, request):
 
 
 @pytest.fixture(scope="module")
-def log_probs(byte_model):
+def log_probs(plain_model):
     """log_probs(tokens) -> [n, V], of what follows each token in a text, where every query sees the same window."""
-    reach = byte_model.generator.decoder.reach
+    reach = plain_model.generator.decoder.reach
 
     def of(tokens):
-        hidden, _ = byte_model.model(np.array([tokens], np.int32), reach=reach)
-        return byte_model.model.log_prob(hidden).numpy()[0]
+        hidden, _ = plain_model.model(np.array([tokens], np.int32), reach=reach)
+        return plain_model.model.log_prob(hidden).numpy()[0]
 
     return of
 
@@ -113,7 +115,7 @@ def test_the_model_says_what_it_can(call):
     )
 
 
-def test_scores_come_with_pieces_and_alternatives(call, byte_model, log_probs):
+def test_scores_come_with_pieces_and_alternatives(call, plain_model, log_probs):
     request = {"texts": [TEXT, "a", ""], "pieces": True}
     status, answer = call("/score", request | {"top": 5})
     assert status == 200
@@ -123,7 +125,7 @@ def test_scores_come_with_pieces_and_alternatives(call, byte_model, log_probs):
         strict=True,
     ):  # fmt: skip
         assert "".join(pieces) == text and len(pieces) == len(tokens) == len(top)
-        expected = log_probs([byte_model.vocabulary.start_token, *tokens])
+        expected = log_probs([plain_model.vocabulary.start_token, *tokens])
         for i, token in enumerate(tokens):
             assert found[i] == pytest.approx(expected[i, token], abs=1e-4)
             assert found[i] == pytest.approx(without[i], abs=1e-4)
@@ -137,10 +139,10 @@ def test_scores_come_with_pieces_and_alternatives(call, byte_model, log_probs):
     assert answer["pieces"][0][TEXT.encode().index("é".encode()) :][:2] == ["", "é"]
 
 
-def test_without_memory_each_segment_is_a_text_of_its_own(call, byte_model, log_probs):
+def test_without_memory_each_segment_is_a_text_of_its_own(call, plain_model, log_probs):
     status, answer = call("/score", {"texts": [TEXT, "short"], "memory": False})
     assert status == 200
-    tokens = [byte_model.vocabulary.start_token, *answer["tokens"][0]]
+    tokens = [plain_model.vocabulary.start_token, *answer["tokens"][0]]
     assert len(tokens) > 2 * 64
     expected = np.concatenate([log_probs(tokens[begin : begin + 64]) for begin in range(0, len(tokens) - 1, 64)])
     np.testing.assert_allclose(
@@ -153,14 +155,14 @@ def test_without_memory_each_segment_is_a_text_of_its_own(call, byte_model, log_
 
 
 @pytest.mark.parametrize("prompt", ["", "x" * 130])
-def test_a_stream_comes_with_its_tokens(served, byte_model, log_probs, prompt):
+def test_a_stream_comes_with_its_tokens(served, plain_model, log_probs, prompt):
     request = {"prompt": prompt, "max_tokens": 40, "seed": 3, "top_p": 0.9}
     lines = stream(served.address, request | {"top": 3})
     tokens = [token for line in lines for token in line["tokens"]]
-    assert "".join(line["text"] for line in lines) == byte_model.generate(prompt, 40, seed=3, top_p=0.9)
+    assert "".join(line["text"] for line in lines) == plain_model.generate(prompt, 40, seed=3, top_p=0.9)
     assert all("".join(token["text"] for token in line["tokens"]) == line["text"] for line in lines)
     ids = [token["token"] for token in tokens]
-    before = byte_model.vocabulary.encode(prompt).tolist() or [byte_model.vocabulary.start_token]
+    before = plain_model.vocabulary.encode(prompt).tolist() or [plain_model.vocabulary.start_token]
     expected = log_probs([*before, *ids])[len(before) - 1 : -1]
     assert [token["log_prob"] for token in tokens] == pytest.approx(expected[np.arange(40), ids].tolist(), abs=1e-4)
     for token, row in zip(tokens, expected, strict=True):
@@ -196,7 +198,7 @@ def test_an_older_export_has_no_alternatives(served, call, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, tmp_path):
+def test_a_text_is_written_stopped_and_scored_in_a_browser(served, plain_model, tmp_path):
     with browser.opened(served.address, tmp_path) as page:
         page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Write", "Score"]
@@ -206,7 +208,7 @@ def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, t
             page.type(f"#setting-{name}", value, clear=True)
         page.click("#start")
         assert "40 tokens" in page.wait_for("#write .status", "Done")
-        text = byte_model.generate("def f(é", 40, seed=3, top_p=0.9)
+        text = plain_model.generate("def f(é", 40, seed=3, top_p=0.9)
         assert page.content("#write .tokens") == text and page.content("#write .given") == "def f(é"
         page.focus("#write .token")
         page.press("ArrowRight")
@@ -237,7 +239,7 @@ def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, t
         page.press("Control+Enter")
         page.wait_for("#score dd", str(len(TEXT.encode())))
         assert page.content("#score .tokens") == TEXT
-        mean = -byte_model.score(TEXT).total / len(TEXT.encode()) / np.log(2)
+        mean = -plain_model.score(TEXT).total / len(TEXT.encode()) / np.log(2)
         assert f"{mean:.3f}" in page.texts("#score dd")
         page.click("input[value=memory]")
         assert page.script("return document.querySelector('#score .tokens').dataset.view") == "memory"

@@ -14,6 +14,8 @@ from processes import ROOT
 
 from txl_tf.inference.causal import sampling_settings
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 
 class Clock:
     now = 0.0
@@ -41,40 +43,40 @@ def call(address):
     return functools.partial(server.call, address)
 
 
-def test_generate_and_score(call, byte_model):
+def test_generate_and_score(call, plain_model):
     status, answer = call("/generate", {"prompts": ["def f(", ""], "max_tokens": 20, "top_p": 0.9, "seeds": [1, 2]})
-    assert (status, answer["texts"]) == (200, byte_model.generate(["def f(", ""], 20, top_p=0.9, seed=[1, 2]))
+    assert (status, answer["texts"]) == (200, plain_model.generate(["def f(", ""], 20, top_p=0.9, seed=[1, 2]))
     status, answer = call("/score", {"texts": ["abc", ""]})
     assert status == 200
-    assert answer["total"] == pytest.approx([byte_model.score("abc").total, 0.0], abs=1e-3)
+    assert answer["total"] == pytest.approx([plain_model.score("abc").total, 0.0], abs=1e-3)
     assert answer["tokens"] == [[97, 98, 99], []]
 
 
-def test_the_example_of_a_client_prints_a_text_and_its_loss(address, byte_model):
+def test_the_example_of_a_client_prints_a_text_and_its_loss(address, plain_model):
     done = processes.run(["examples/client.py", address, "def f("], cwd=ROOT)
-    text = "def f(" + byte_model.generate("def f(", 200, top_p=0.9, seed=1)
-    score = byte_model.score(text)
+    text = "def f(" + plain_model.generate("def f(", 200, top_p=0.9, seed=1)
+    score = plain_model.score(text)
     mean = -score.total / len(score.ids)
     assert (done.returncode, done.stdout) == (0, f"{text}\nmean loss of a token: {mean:.3f} nats\n"), done.stderr
 
 
-def test_stop_and_repetition_penalty(call, byte_model):
-    text = byte_model.generate("x", 20, repetition_penalty=1.3)
+def test_stop_and_repetition_penalty(call, plain_model):
+    text = plain_model.generate("x", 20, repetition_penalty=1.3)
     stop = next(character for character in text[5:] if character.isascii())
     request = {"prompts": ["x"], "max_tokens": 20, "repetition_penalty": 1.3, "stop": ["not in it", stop]}
     assert call("/generate", request)[1]["texts"] == [text[: text.index(stop)]]
 
 
 @pytest.mark.parametrize("prompt", ["def f(", ""])
-def test_a_stream_comes_in_pieces_that_are_the_text(address, byte_model, prompt):
+def test_a_stream_comes_in_pieces_that_are_the_text(address, plain_model, prompt):
     data = json.dumps({"prompt": prompt, "max_tokens": 50, "top_p": 0.9, "seed": 3}).encode()
     with urllib.request.urlopen(address + "/stream", data, timeout=120) as answer:
         pieces = [json.loads(line)["text"] for line in answer]
     assert len(pieces) == 5  # 1 + 3 * 16 + 1 tokens
-    assert "".join(pieces) == byte_model.generate(prompt, 50, top_p=0.9, seed=3)
+    assert "".join(pieces) == plain_model.generate(prompt, 50, top_p=0.9, seed=3)
 
 
-def test_200_concurrent_sessions_do_not_mix(byte_export, byte_model):
+def test_200_concurrent_sessions_do_not_mix(byte_export, plain_model):
     """Each reads a prompt of its own and goes on with the likeliest token: what the model alone says of that text."""
     draw = np.random.default_rng(0)
     prompts = [draw.integers(0, 256, 1 + i % 5).tolist() for i in range(200)]
@@ -107,8 +109,8 @@ def test_200_concurrent_sessions_do_not_mix(byte_export, byte_model):
     texts = np.zeros([200, 5 + steps], np.int32)
     for row, (text, _) in zip(texts, found, strict=True):
         row[: len(text)] = text
-    hidden, _ = byte_model.model(texts, reach=byte_model.generator.decoder.reach)
-    for prompt, expected, (_, answers) in zip(prompts, byte_model.model.log_prob(hidden).numpy(), found, strict=True):
+    hidden, _ = plain_model.model(texts, reach=plain_model.generator.decoder.reach)
+    for prompt, expected, (_, answers) in zip(prompts, plain_model.model.log_prob(hidden).numpy(), found, strict=True):
         for log_prob, answer in zip(expected[len(prompt) - 1 :], answers, strict=False):
             best = np.sort(log_prob)[:-3:-1]
             for one, likely in zip(answer["next"], best, strict=True):
@@ -161,14 +163,14 @@ def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
     assert reason in answer["error"]
 
 
-def test_every_setting_of_sampling_is_a_field_that_may_be_left_out(address, call, byte_model):
+def test_every_setting_of_sampling_is_a_field_that_may_be_left_out(address, call, plain_model):
     with urllib.request.urlopen(address + "/sampling", timeout=120) as answer:
         assert json.load(answer) == json.loads(sampling_settings.to_json())
     given = {"temperature": 2.0, "top_k": 200, "top_p": 0.99, "repetition_penalty": 1.1, "min_p": 0.02}
     given |= {"typical_p": 0.9}
     assert set(given) == set(sampling_settings.names())
     request = {"prompts": ["x"], "max_tokens": 30, "seeds": [3]}
-    texts = [byte_model.generate("x", 30, seed=3, **given), byte_model.generate("x", 30, seed=3)]
+    texts = [plain_model.generate("x", 30, seed=3, **given), plain_model.generate("x", 30, seed=3)]
     assert [call("/generate", request | options)[1]["texts"] for options in (given, {})] == [[text] for text in texts]
     assert texts[0] != texts[1]
 

@@ -12,6 +12,8 @@ import tensorflow as tf
 from serving.errors import StartError
 from serving.model import ServedModel
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
+
 
 def half_plus_two(folder):
     """TensorFlow Serving's example: x / 2 + 2, written as a SavedModel of TensorFlow 1 as there; its folder."""
@@ -267,7 +269,7 @@ def shown(text):
     return text if isinstance(text, str) else base64.b64decode(text["b64"]).decode("utf-8", "replace")
 
 
-def test_a_transformer_xl_is_asked_as_by_its_own_routes(byte_export, byte_model):
+def test_a_transformer_xl_is_asked_as_by_its_own_routes(byte_export, plain_model):
     with open(f"{byte_export}/sampling.json") as file:
         settings = {setting["name"]: setting["default"] for setting in json.load(file)}
     with server.running(byte_export, max_requests=2) as address:
@@ -277,7 +279,7 @@ def test_a_transformer_xl_is_asked_as_by_its_own_routes(byte_export, byte_model)
 
         given = {"prompts": ["def f(", "x"], "max_tokens": 5, "seeds": [1, 2], "stop": [], **settings}
         status, answer = ask("generate", inputs=given)
-        texts = byte_model.generate(["def f(", "x"], 5, seed=[1, 2])
+        texts = plain_model.generate(["def f(", "x"], 5, seed=[1, 2])
         assert (status, list(map(shown, answer["outputs"]["texts"]))) == (200, texts)
         assert all(len(row) == 5 for row in answer["outputs"]["tokens"])
         end = next(letter for letter in texts[0] if letter.isascii())
@@ -288,7 +290,7 @@ def test_a_transformer_xl_is_asked_as_by_its_own_routes(byte_export, byte_model)
         assert "the input seeds is missing" in ask("generate", inputs=unseeded)[1]["error"]
         assert "send inputs, not instances" in ask("generate", instances=["a"])[1]["error"]
         total = ask("score", instances=["abc"])[1]["predictions"][0]["total"]
-        assert total == pytest.approx(byte_model.score("abc").total, abs=1e-3)
+        assert total == pytest.approx(plain_model.score("abc").total, abs=1e-3)
         for name in ("step", "read", "write", "initial_cache"):
             status, answer = ask(name, inputs={})
             assert (status, answer["error"]) == (

@@ -11,32 +11,19 @@ import numpy as np
 import pytest
 import server
 import tensorflow as tf
-from random_xlnet import random_xlnet, with_prefix
 
 from serving.answers.pace import Pace
 from serving.model import ServedModel
-from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.causal import sampling_settings
-from txl_tf.inference.causal.left_to_right import LeftToRightXLNet
-from txl_tf.inference.generating_xlnet import GeneratingXLNet
 from txl_tf.inference.xlnet.encoder import Encoder
-from txl_tf.inference.xlnet.fill_in import FillIn
+
+pytestmark = pytest.mark.usefixtures("loaded_once")
 
 
 @pytest.fixture(scope="module")
-def model():
-    """A model and its vocabulary."""
-    vocabulary = with_prefix(XLNetVocabulary)
-    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
-
-
-@pytest.fixture(scope="module")
-def served(model, tmp_path_factory):
+def served(xlnet_export):
     """A server that runs."""
-    export_dir = str(tmp_path_factory.mktemp("served") / "model")
-    continuation = LeftToRightXLNet(*model, jit_compile=False)
-    GeneratingXLNet(continuation, lengths=(32,), jit_compile=False).save(export_dir)
-    with server.started(export_dir) as served:
+    with server.started(str(xlnet_export)) as served:
         yield served
 
 
@@ -71,16 +58,16 @@ def slow(served, monkeypatch):
 LONG = {"texts": ["____*25 is"], "beam_size": 3}
 
 
-def test_parts_give_what_one_call_gives(served, call, slow, model):
+def test_parts_give_what_one_call_gives(served, call, slow, xlnet_fill_in):
     texts, options = ["the ____ River", "____*3 is so", "____"], {"order": "confident", "beam_size": 4, "top": 2}
     answer = call("/fill", {"texts": texts, **options})[1]
     assert slow.called == ["fill_part"] * (3 + 1)  # for the first two texts, and for the third
-    for fillings, own in zip(answer["fillings"], FillIn(*model, jit_compile=False).fill(texts, **options), strict=True):
+    for fillings, own in zip(answer["fillings"], xlnet_fill_in.fill(texts, **options), strict=True):
         assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
         assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
     slow.called.clear()
     answer = call("/score", {"texts": ["the River", "", "so one"]})[1]
-    expected = FillIn(*model, jit_compile=False).score(["the River", "", "so one"])
+    expected = xlnet_fill_in.score(["the River", "", "so one"])
     assert len(slow.called) == sum(len(score.ids) for score in expected) > 4
     for log_probs, total, own in zip(answer["log_probs"], answer["total"], expected, strict=True):
         np.testing.assert_allclose(log_probs, own.log_probs, rtol=0, atol=1e-4)
@@ -106,10 +93,10 @@ def test_others_have_their_turns_amid_a_long_request_and_it_ends_when_its_client
     assert len(slow.called) < 20
 
 
-def test_fill(call, model):
+def test_fill(call, xlnet_fill_in):
     texts = ["the ____ River", "____*2 is"]
     status, answer = call("/fill", {"texts": texts, "order": "confident", "beam_size": 4, "top": 2, "context": "x"})
-    expected = FillIn(*model, jit_compile=False).fill(texts, order="confident", beam_size=4, top=2, context="x")
+    expected = xlnet_fill_in.fill(texts, order="confident", beam_size=4, top=2, context="x")
     assert status == 200
     for fillings, own in zip(answer["fillings"], expected, strict=True):
         assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
@@ -119,11 +106,11 @@ def test_fill(call, model):
     assert len(call("/fill", {"texts": texts[:1]})[1]["fillings"][0]) == 5
 
 
-def test_candidates(call, model):
+def test_candidates(call, xlnet_fill_in):
     texts, candidates = ["the ____ River", "____ is"], ["a dash", "so", "one"]
     request = {"texts": texts, "candidates": candidates, "order": "right_to_left", "context": "x"}
     status, answer = call("/fill", request)
-    expected = FillIn(*model, jit_compile=False).fill(texts, candidates=candidates, order="right_to_left", context="x")
+    expected = xlnet_fill_in.fill(texts, candidates=candidates, order="right_to_left", context="x")
     assert status == 200
     for fillings, own in zip(answer["fillings"], expected, strict=True):
         assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
@@ -137,8 +124,8 @@ def streamed(served, request):
         return [json.loads(line) for line in answer]
 
 
-def test_texts_are_continued(served, call, model):
-    own = LeftToRightXLNet(*model, jit_compile=False)
+def test_texts_are_continued(served, call, xlnet_continuation):
+    own = xlnet_continuation
     prompts = ["the River is", "", "so one " * 40]
     request = {"prompts": prompts, "max_tokens": 20, "seeds": [1, 2, 3], "top_p": 0.9}
     expected = own.generate(prompts, 20, seed=[1, 2, 3], top_p=0.9)
@@ -157,8 +144,8 @@ def test_texts_are_continued(served, call, model):
     assert call("/sampling", method="GET") == (200, json.loads(sampling_settings.to_json()))
 
 
-def test_a_session_reads_tokens(call, model):
-    own = LeftToRightXLNet(*model, jit_compile=False)
+def test_a_session_reads_tokens(call, xlnet_continuation):
+    own = xlnet_continuation
     ids = own.vocabulary.encode("the River is")
     session = call("/sessions", {})[1]["session"]
     status, answer = call(f"/sessions/{session}", {"tokens": ids.tolist(), "top": 3})
@@ -201,18 +188,18 @@ def test_an_older_export_continues_no_texts(served, call, monkeypatch):
     assert "note" not in call("/model", method="GET")[1]
 
 
-def test_encode_and_score(call, model):
+def test_encode_and_score(call, xlnet, xlnet_fill_in):
     pairs = [("the River", "is"), ("x", "")]
     request = {"texts": [a for a, _ in pairs], "second": [b for _, b in pairs], "pool": "mean", "per_token": True}
     status, answer = call("/encode", request)
-    expected = Encoder(*model, jit_compile=False)(pairs, pool="mean")
+    expected = Encoder(*xlnet, jit_compile=False)(pairs, pool="mean")
     assert status == 200 and answer["tokens"] == [ids.tolist() for ids in expected.ids]
     np.testing.assert_allclose(answer["pooled"], expected.pooled, rtol=0, atol=1e-4)
     for found, own in zip(answer["hidden"], expected.hidden, strict=True):
         np.testing.assert_allclose(found, own, rtol=0, atol=1e-4)
     assert set(call("/encode", {"texts": ["x"]})[1]) == {"pooled", "tokens"}
     status, answer = call("/score", {"texts": ["the River"]})
-    own = FillIn(*model, jit_compile=False).score("the River")
+    own = xlnet_fill_in.score("the River")
     assert (status, answer["tokens"]) == (200, [own.ids.tolist()])
     assert answer["total"] == pytest.approx([own.total], abs=1e-3)
 

@@ -6,15 +6,16 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from random_xlnet import random_xlnet, with_prefix
+from random_xlnet import random_xlnet
 
 import txl_tf
-from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
 LENGTHS = (32, 64)
 TEXTS = ["the River ____ is", "____*2 the River, " + "the " * 20]
 PAIRS = [("the River", ""), ("x 1,000,", "the " * 30)]
@@ -41,16 +42,14 @@ np.savez(results, **found)
 
 
 @pytest.fixture(scope="module")
-def model():
-    """A model and its vocabulary."""
-    vocabulary = with_prefix(XLNetVocabulary)
-    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
+def encoder(xlnet):
+    return Encoder(*xlnet, jit_compile=False)
 
 
 @pytest.fixture(scope="module")
-def export_dir(model, tmp_path_factory):
+def export_dir(xlnet, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "model")
-    ServedXLNet(*model, lengths=LENGTHS, jit_compile=False).save(folder)
+    ServedXLNet(*xlnet, lengths=LENGTHS, jit_compile=False).save(folder)
     return folder
 
 
@@ -72,9 +71,8 @@ def served(export_dir, tmp_path_factory):
 
 
 @pytest.mark.parametrize("order", ["left_to_right", "right_to_left", "confident"])
-def test_fillings_equal_the_models(model, served, order):
-    own = FillIn(*model, jit_compile=False)
-    expected = own.fill(TEXTS, order=order, beam_size=4, top=3, context="the")
+def test_fillings_equal_the_models(xlnet_fill_in, served, order):
+    expected = xlnet_fill_in.fill(TEXTS, order=order, beam_size=4, top=3, context="the")
     for i, fillings in enumerate(expected):
         n = len(fillings[0].ids)
         assert served[f"{order}_tokens"][i, :, :n].tolist() == [filling.ids.tolist() for filling in fillings]
@@ -87,14 +85,13 @@ def test_fillings_equal_the_models(model, served, order):
         assert texts == [" ".join(filling.text.split()) for filling in fillings]
 
 
-def test_scores_and_vectors_equal_the_models(model, served):
-    for i, expected in enumerate(FillIn(*model, jit_compile=False).score([a for a, _ in PAIRS])):
+def test_scores_and_vectors_equal_the_models(encoder, xlnet_fill_in, served):
+    for i, expected in enumerate(xlnet_fill_in.score([a for a, _ in PAIRS])):
         n = served["score_lengths"][i]
         assert served["score_tokens"][i, :n].tolist() == expected.ids.tolist()
         np.testing.assert_allclose(served["score_log_probs"][i, :n], expected.log_probs, rtol=0, atol=1e-4)
         assert not served["score_log_probs"][i, n:].any()
         assert served["score_total"][i] == pytest.approx(expected.total, abs=1e-3)
-    encoder = Encoder(*model, jit_compile=False)
     expected = encoder(PAIRS)
     for i, n in enumerate(served["encode_lengths"]):
         assert served["encode_tokens"][i, :n].tolist() == expected.ids[i].tolist()
@@ -105,28 +102,28 @@ def test_scores_and_vectors_equal_the_models(model, served):
     assert served["decoded"].tolist() == [b"the River"]
 
 
-def test_a_table_has_the_models_results(model, export_dir):
+def test_a_table_has_the_models_results(encoder, xlnet_fill_in, export_dir):
     """BatchPredictor with the export; a text that is too long is a fault of its row."""
     texts = [*(a for a, _ in PAIRS), "the River " * 60, "the River one"]
     found = txl_tf.BatchPredictor(export_dir, ability="encode", pool="mean", batch_size=4)({"text": texts})
     good = [text for text, fault in zip(texts, found["fault"], strict=True) if fault is None]
     assert good == [texts[0], texts[1], texts[3]] and "a text has more than 64 tokens" in found["fault"][2]
     vectors = np.stack([one for one in found["vector"] if one is not None])
-    np.testing.assert_allclose(vectors, Encoder(*model, jit_compile=False)(good, pool="mean").pooled, atol=1e-4)
+    np.testing.assert_allclose(vectors, encoder(good, pool="mean").pooled, atol=1e-4)
     scores = txl_tf.BatchPredictor(export_dir)({"text": good})["log_prob"]
-    wanted = [one.total for one in FillIn(*model, jit_compile=False).score(good)]
+    wanted = [one.total for one in xlnet_fill_in.score(good)]
     np.testing.assert_allclose(scores, wanted, atol=1e-3)
 
 
 @pytest.mark.parametrize(("order", "context"), [("left_to_right", "the"), ("right_to_left", "")])
-def test_candidates_equal_the_models(model, signatures, order, context):
+def test_candidates_equal_the_models(xlnet_fill_in, signatures, order, context):
     texts, candidates = ["the ____ is", "____ so"], ["River", "a dash", "the River one"]
     rows = [(text, candidate, context, order) for text in texts for candidate in candidates]
     given = dict(
         zip(("texts", "candidates", "context", "order"), map(tf.constant, zip(*rows, strict=True)), strict=True)
     )
     found = {name: value.numpy() for name, value in signatures["score_candidates"](**given).items()}
-    own = FillIn(*model, jit_compile=False).fill(texts, candidates=candidates, order=order, context=context)
+    own = xlnet_fill_in.fill(texts, candidates=candidates, order=order, context=context)
     for i, fillings in enumerate(own):
         for j, row in enumerate(np.argsort(-found["total"][3 * i : 3 * i + 3]) + 3 * i):
             n, filling = len(fillings[j].ids), fillings[j]
@@ -179,7 +176,7 @@ def test_scores_in_parts_are_those_of_one_call(signatures, size, at_once):
     np.testing.assert_allclose(sum(part["log_probs"] for part in parts), whole["log_probs"], rtol=0, atol=1e-5)
 
 
-def test_wrong_requests_and_the_readme(model, export_dir, signatures):
+def test_wrong_requests_and_the_readme(xlnet, export_dir, signatures):
     assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
     assert "disable_meta_optimizer" in readme and 'load("model")' in readme and 'model["encode"]' in readme
@@ -213,7 +210,7 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="second text"):
         signatures["encode"](texts=tf.constant(["a"]), second=tf.constant(["a", "b"]))
     with pytest.raises(InputError, match="not empty"):
-        ServedXLNet(*model, lengths=LENGTHS).save(export_dir)
+        ServedXLNet(*xlnet, lengths=LENGTHS).save(export_dir)
 
 
 @pytest.mark.slow
