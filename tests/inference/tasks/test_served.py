@@ -24,9 +24,11 @@ from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.tasks.served import ServedTask
 from txl_tf.tasks.multiple_choice import with_options
 
+pytestmark = pytest.mark.usefixtures("loaded_once")
 LABELS = ("bad", "gut \N{LATIN SMALL LETTER U WITH DIAERESIS}ber", "mixed")
 PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the so " * 9, "River " * 9)]
-THREE = PAIRS[:3]
+OF_PAIRS = dict(zip(("texts", "second"), map(list, zip(*PAIRS, strict=True)), strict=True))
+OF_THREE = {name: column[:3] for name, column in OF_PAIRS.items()}
 QUESTIONS = [
     {"article": "the River " * n, "question": "which _ is _", "options": ["so", "a \\1 dash"]} for n in (1, 20)
 ]
@@ -47,6 +49,7 @@ TAGGED = ["the River", "", " \n", "the na\u00efve (one), \N{SNOWMAN}\u200b 1,000
 TASKS = {"classification": LABELS, "multi_label": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 TASKS |= {"tagging": TAGS}
 SEGMENTS = {"regression": 2, "tagging": 3}  # long texts are read with memory
+LENGTHS = {task: sorted({12, 24, 24 * SEGMENTS.get(task, 1)}) for task in TASKS}
 
 CLIENT = """
 import sys
@@ -77,8 +80,7 @@ def exports(predictors, tmp_path_factory):
     """The folder of the exports, by task."""
     folder = tmp_path_factory.mktemp("exports")
     for task, predictor in predictors.items():
-        lengths = (12, *range(24, 24 * SEGMENTS.get(task, 1) + 1, 24))
-        exported = ServedTask(predictor.trained, lengths=lengths, jit_compile=False)
+        exported = ServedTask(predictor.trained, lengths=LENGTHS[task], jit_compile=False)
         exported.save(str(folder / task), {"model.json": json.dumps({"step": 0, "words": exported.words()})})
     return folder
 
@@ -87,12 +89,11 @@ def exports(predictors, tmp_path_factory):
 def served(exports, tmp_path_factory):
     """The client's results, by task and output."""
     results = tmp_path_factory.mktemp("client") / "results.npz"
-    pairs = dict(zip(("texts", "second"), map(list, zip(*PAIRS, strict=True)), strict=True))
     questions = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}
     requests = [
-        ("classification", "classify", pairs),
-        ("multi_label", "label", pairs),
-        ("regression", "regress", pairs),
+        ("classification", "classify", OF_PAIRS),
+        ("multi_label", "label", OF_PAIRS),
+        ("regression", "regress", OF_PAIRS),
         ("multiple_choice", "choose", questions | {"options": [question["options"] for question in QUESTIONS]}),
     ]
     asked = {f"{name}s": [one[name] for one in ASKED] for name in ("question", "context")}
@@ -124,9 +125,9 @@ def test_labels_equal_the_predictors(predictors, served):
 @pytest.mark.parametrize(
     ("task", "name", "given"),
     [
-        ("multi_label", "label", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
-        ("classification", "classify", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
-        ("regression", "regress", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
+        ("multi_label", "label", OF_THREE),
+        ("classification", "classify", OF_THREE),
+        ("regression", "regress", OF_THREE),
         (
             "multiple_choice",
             "choose",
@@ -223,7 +224,7 @@ def test_tags_of_legal_sequences_equal_the_predictors(predictors):
     trained = dataclasses.replace(trained, config=trained.config.replace(**change), labels=("B-A", "I-A", "I-B", "B-B"))
     texts = [text for text in TAGGED if text.strip()]
     lines, alone = Predictor.of(trained).predict(texts), predictors["tagging"].predict(texts)
-    found = ServedTask(trained, lengths=(24, 48, 72), jit_compile=False).signatures()["tag"](tf.constant(texts))
+    found = ServedTask(trained, lengths=(72,), jit_compile=False).signatures()["tag"](tf.constant(texts))
     names = {"O": "B-A", "B-A": "I-A", "I-A": "I-B", TAGS[3]: "B-B"}  # so that the rules forbid much
     assert [[names[tag] for tag in line["tags"]] for line in alone] != [line["tags"] for line in lines]
     for i, line in enumerate(lines):
@@ -264,11 +265,10 @@ def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(pr
 @pytest.mark.parametrize("task", TASKS)
 def test_the_texts_of_the_first_calls_have_all_lengths(task, predictors, exports):
     """As they are, and beside two short texts and their marks."""
-    lengths = (12, *range(24, 24 * SEGMENTS.get(task, 1) + 1, 24))
     words = json.loads((exports / task / "model.json").read_text())["words"]
     counts = [len(predictors[task].trained.vocabulary.encode(" ".join(["a"] * count))) for count in words]
     for more in (2, 5):
-        assert [min(length for length in lengths if count + more <= length) for count in counts] == list(lengths)
+        assert [min(length for length in LENGTHS[task] if count + more <= length) for count in counts] == LENGTHS[task]
 
 
 def test_the_server_gets_ready_for_all_lengths_and_numbers_of_texts(exports, monkeypatch):
@@ -280,6 +280,7 @@ def test_the_server_gets_ready_for_all_lengths_and_numbers_of_texts(exports, mon
         return real(model, signature, **tensors)
 
     monkeypatch.setattr(ServedModel, "__call__", recording)
+    monkeypatch.setattr(tf.saved_model, "load", tf.saved_model.load.__wrapped__)  # its first calls are to be slow
     folder = exports / "classification"
     words = json.loads((folder / "model.json").read_text())["words"]
     every = [(rows, count) for rows in (1, 2, 4, 8) for count in words]
@@ -317,12 +318,8 @@ def test_the_server_answers(task, predictors, exports):
             rows = [{"texts": a, "second": b} for a, b in PAIRS] if task != "tagging" else TAGGED
             found = call(f"/v1/models/{task}:predict", {"instances": rows})[1]["predictions"]
             root = tf.saved_model.load(str(exports / task)).signatures["serving_default"]
-            given = (
-                {"texts": TAGGED}
-                if task == "tagging"
-                else dict(zip(("texts", "second"), zip(*PAIRS, strict=True), strict=True))
-            )
-            whole = root(**{name: tf.constant(list(column)) for name, column in given.items()})
+            given = {"texts": TAGGED} if task == "tagging" else OF_PAIRS
+            whole = root(**{name: tf.constant(column) for name, column in given.items()})
             for name, values in whole.items():
                 values = values.numpy()
                 column = np.array([row[name] for row in found])
@@ -331,8 +328,7 @@ def test_the_server_answers(task, predictors, exports):
                 else:
                     np.testing.assert_allclose(column, values, rtol=0, atol=1e-4)
         if task == "classification":
-            request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}
-            status, answer = call("/classify", request)
+            status, answer = call("/classify", OF_PAIRS)
             expected = predictors[task].predict(list(PAIRS))
             assert (status, answer["labels"]) == (200, [line["label"] for line in expected])
             for row, line in zip(answer["probabilities"], expected, strict=True):
@@ -345,12 +341,11 @@ def test_the_server_answers(task, predictors, exports):
                 ("/fill", {}, 404, "/fill is for an XLNet: the served model has /classify"),
             ]
         elif task == "multi_label":
-            request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}
-            status, answer = call("/label", request)
+            status, answer = call("/label", OF_PAIRS)
             expected = predictors[task].predict(list(PAIRS))
             assert (status, answer["labels"]) == (200, [line["labels"] for line in expected])
             for threshold in (0, 0.5, answer["probabilities"][1][LABELS[0]], 1):
-                given = call("/label", request | {"threshold": threshold})[1]["labels"]
+                given = call("/label", OF_PAIRS | {"threshold": threshold})[1]["labels"]
                 assert given == [
                     [name for name, value in row.items() if np.float32(value) >= np.float32(threshold)]
                     for row in answer["probabilities"]
