@@ -1,5 +1,6 @@
 """Filling blanks and scoring texts with an XLNet, against brute force."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -27,15 +28,25 @@ def letters():
     return FillIn(model, CharVocabulary(LETTERS), jit_compile=False)
 
 
+@functools.cache
+def in_a_graph(model):
+    """(row [1, T], visible [1, T, T], place) -> log p [V] of the token at the place, traced once for each T."""
+
+    @tf.function(autograph=False)
+    def log_prob(row, visible, place):
+        _, query, _ = model(row, text=Text(visible=visible), targets=place[None, None])
+        return model.log_prob(query)[0, 0]
+
+    return log_prob
+
+
 def one_by_one(model, ids, known, place):
     """log p [V] of the token at a place given the known ones, with nothing but those in the model's input."""
     kept = [i for i in range(len(ids)) if known[i] or i == place]
     row = np.where(np.arange(len(ids)) == place, 0, ids)
     visible = np.zeros([1, len(ids), len(ids)], bool)
     visible[0][:, [i for i in kept if i != place]] = True
-    known = Text(visible=tf.constant(visible))
-    _, query, _ = model(tf.constant(row[None], tf.int32), text=known, targets=tf.constant([[place]]))
-    return model.log_prob(query)[0, 0].numpy()
+    return in_a_graph(model)(tf.constant(row[None], tf.int32), tf.constant(visible), tf.constant(place)).numpy()
 
 
 def brute_force(model, ids, places, order):
