@@ -168,12 +168,12 @@ def test_answers_stand_in_their_contexts(predictors, model_dirs, tmp_path):
     assert {line["id"]: line["answer"] for line in lines} == answers
     assert json.loads((tmp_path / "predictions.json").read_text()) == answers
     # The threshold is that of dev, if it is known.
+    other = Predictor(predictor.trained, strategy=replicas.one_device())
     for dev, all_answered, none_answered in (
         ({"f1": 1.0}, True, False),
         ({"best_f1_threshold": -1e9}, False, True),
         ({"best_f1_threshold": 1e9}, True, False),
     ):
-        other = Predictor(predictor.trained, strategy=replicas.one_device())
         other.dev = dev
         lines = other.predict(ASKED)
         assert [all(line["answer"] for line in lines), not any(line["answer"] for line in lines)] == [
