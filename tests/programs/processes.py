@@ -4,9 +4,11 @@ A server process imports TensorFlow and does not use it, so that no thread of Te
 program is a fork of it, with the arguments, the environment, the folder and the sys.path that `python PROGRAM` would
 have. It ends as an interpreter ends, and its exit status is the true one.
 
-There are two servers. That of the programs in scripts/ also has most of txl_tf. That of all others, and of clients of a
-SavedModel, has only TensorFlow, and Keras, which it imports: a program that forgets to import txl_tf or TensorFlow
-Text fails as it should.
+There are two servers. That of most programs, and of clients of a SavedModel, has only TensorFlow, and Keras, which it
+imports: a program that forgets to import txl_tf or TensorFlow Text fails as it should. That of the programs in
+scripts/ is a fork of it that also has most of txl_tf.
+
+XLA optimizes the machine code of a program as little as it can, since tiny graphs run for less time than that takes.
 
 Tests of the start itself need subprocess: messages while TensorFlow loads, and the modules that --help imports. So do
 tests of several workers, which watch each other through TensorFlow's servers.
@@ -25,6 +27,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 PROGRAMS = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(PROGRAMS)
@@ -35,9 +38,10 @@ PATHS = os.pathsep.join([ROOT, TESTS, PROGRAMS, os.path.join(TESTS, "references"
 LONGEST = 1 << 20
 """Bytes of a message."""
 
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
 OWN = [
-    *("tensorflow", "tensorflow_text", "txl_tf.api", "txl_tf.finetuner", "txl_tf.inference.export"),
-    *("txl_tf.inference.causal.recl", "txl_tf.data.prepare", "txl_tf.published.importing", "txl_tf.training.loop"),
+    *("tensorflow_text", "txl_tf.api", "txl_tf.finetuner", "txl_tf.inference.export", "txl_tf.inference.causal.recl"),
+    *("txl_tf.data.prepare", "txl_tf.published.importing", "txl_tf.training.loop"),
 ]
 """The modules that the server of scripts/ imports."""
 CLIENT = "continue_savedmodel.py"
@@ -52,7 +56,7 @@ class Popen:
         stdout: an open file, or subprocess.PIPE: then the attribute `stdout` is a text file to read from.
         stderr: an open file, or subprocess.STDOUT. None for either: as this process has it.
         cwd: the folder it starts in.
-        env: what its environment has besides this process's; there are no GPUs.
+        env: what its environment has besides this process's and ENVIRONMENT.
     """
 
     def __init__(self, command, *, stdout=None, stderr=None, cwd=None, env=None):
@@ -66,7 +70,7 @@ class Popen:
         request = {
             "command": [os.fspath(word) for word in command],
             "cwd": os.path.abspath(cwd or os.curdir),
-            "env": os.environ | {"CUDA_VISIBLE_DEVICES": "-1"} | (env or {}),
+            "env": os.environ | ENVIRONMENT | (env or {}),
         }
         folder, program = os.path.split(os.path.normpath(os.path.join(request["cwd"], request["command"][0])))
         self._server = server(folder == os.path.join(ROOT, "scripts") and program != CLIENT)
@@ -118,15 +122,19 @@ class Server:
     def __init__(self, own):
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno()), *(OWN if own else ["tensorflow"])],
+            if own:
+                server(False).ask({"load": OWN}, [other.fileno()])
+                return
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(other.fileno())],
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # so that Python's own files do not take what programs get for seekable
                 stderr=subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             )
-        atexit.register(self.close)
+        atexit.register(process.wait)
+        atexit.register(self.connection.close)  # called first, and ends the server
 
     def ask(self, request, files=(), timeout=None):
         """The answer to a request; TimeoutError if it takes longer, and then it comes later."""
@@ -137,10 +145,6 @@ class Server:
         self.connection.settimeout(timeout)
         return json.loads(self.connection.recv(LONGEST))
 
-    def close(self):
-        self.connection.close()
-        self.process.wait()
-
 
 server = functools.cache(Server)
 
@@ -150,7 +154,7 @@ def serve(connection):
     while True:
         message, files, _, _ = socket.recv_fds(connection, LONGEST, 2)
         if not message:
-            sys.exit()
+            os._exit(0)
         request = json.loads(message)
         if "wait" in request:
             ended, status = os.waitpid(request["wait"], request["options"])
@@ -202,18 +206,24 @@ def become(request, files):
         runpy.run_path(program, run_name="__main__")
 
 
-if __name__ == "__main__":
-    from unittest import mock
-
+def load(names):
+    """Imports modules, for all forks to come."""
     from absl import app
 
     # TensorFlow's import asks absl to look for GPUs as soon as flags are parsed. In a script they are parsed already,
     # and it looks during the import, in which messages are hidden. Here it would look in the fork, and report.
     with mock.patch.object(app, "call_after_init"):
         sys.path.append(ROOT)
-        for name in sys.argv[2:]:
+        for name in names:
             importlib.import_module(name)
         sys.path.remove(ROOT)
-
     gc.freeze()  # so that collections do not copy these pages in every fork
-    become(*serve(socket.socket(fileno=int(sys.argv[1]))))
+    gc.set_threshold(50_000, 20, 100)  # a tenth of a program's time: graphs have many objects and little garbage
+
+
+if __name__ == "__main__":
+    request, files = {"load": ["tensorflow"]}, [int(sys.argv[1])]
+    while "load" in request:
+        load(request["load"])
+        request, files = serve(socket.socket(fileno=files[0]))
+    become(request, files)
