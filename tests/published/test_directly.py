@@ -5,10 +5,10 @@ import functools
 import hashlib
 import http.server
 import json
-import multiprocessing
 import os
 import pathlib
 import shutil
+import subprocess
 import threading
 
 import hub_server
@@ -91,9 +91,11 @@ def test_a_source_that_changes_is_imported_again(places, cache, tmp_path, monkey
 
 
 def test_two_processes_at_once(places, cache):
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        found = pool.map(directly.usable, [str(places / "theirs")] * 2, chunksize=1)
+    program = "import sys; from txl_tf.published import directly; print(directly.usable(sys.argv[1]))"
+    command = ["-c", program, places / "theirs"]
+    both = [processes.Popen(command, cwd=processes.ROOT, stdout=subprocess.PIPE) for _ in range(2)]
+    found = [process.stdout.read().strip() for process in both]
+    assert [process.wait() for process in both] == [0, 0]
     assert len(set(found)) == 1 and [str(path) for path in cache.iterdir()] == found[:1]
     assert load_trained(found[0]).step == 0
 
