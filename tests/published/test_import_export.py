@@ -6,8 +6,6 @@ import pickle
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import processes
@@ -42,9 +40,7 @@ def run(*command):
 
 
 def known_flags(script):
-    done = subprocess.run([sys.executable, script, "--helpfull"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(re.findall(r"--(?:\[no\])?(\w+)", done.stdout))
+    return set(re.findall(r"--(?:\[no\])?(\w+)", run(script, "--helpfull")))
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +214,7 @@ def test_the_commands_of_the_page_have_these_flags():
     text = (ROOT / "docs" / "reproduce.md").read_text().replace("\\\n", " ")
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("python ")]
     assert len(commands) == 24
-    flags = {script: known_flags(script) for _, script, *_ in commands}
+    flags = {script: known_flags(script) for script in {script for _, script, *_ in commands}}
     for _, script, *arguments in commands:
         given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
         assert set(given) <= flags[script], script
