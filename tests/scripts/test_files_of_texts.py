@@ -78,14 +78,14 @@ def test_many_prompts_are_continued(model, tmp_path):
     done = run("generate", *flags)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    wanted = model.generate(prompts, 6, seed=[5] * 4)
+    *wanted, second = model.generate([*prompts, "no"], 6, seed=[5, 5, 5, 5, 6])
     assert found[2].pop("continuation") == "own" and found[2].pop("number") is None
     found[2]["continuation"] = found[2].pop("continuation_2")
     assert [line["continuation"] for line in found] == wanted and wanted[0] == wanted[3]
     assert [(line["prompt"], line.get("id")) for line in found] == list(zip(prompts, (0, 1, 2, None), strict=True))
     found = [json.loads(line) for line in run("generate", *flags, "--num_samples=2").stdout.splitlines()]
     assert [line["continuations"][0] for line in found] == wanted
-    assert found[1]["continuations"][1] == model.generate(["no"], 6, seed=[6])[0]
+    assert found[1]["continuations"][1] == second
     (tmp_path / "bad.jsonl").write_text('{"prompt": 1}\n{}\n"a"\n')
     done = run("generate", f"--prompts_jsonl={tmp_path}/bad.jsonl")
     assert done.returncode and "bad.jsonl, line 1" in done.stderr and "bad.jsonl, line 2" in done.stderr

@@ -46,6 +46,11 @@ def tuned(folder):
     return folder / "run", tuner.run(str(folder / "run"))
 
 
+@pytest.fixture(scope="module")
+def model(tuned):
+    return txl_tf.load(str(tuned[0]), progress=False)
+
+
 def test_it_learns_names(tuned):
     result = tuned[1]
     assert result["f1"] > 0.85
@@ -58,12 +63,12 @@ def test_it_learns_names(tuned):
     )
 
 
-def test_its_errors_are_those_of_entities(tuned, folder):
+def test_its_errors_are_those_of_entities(tuned, model, folder):
     """By kind, and each wrong entity with what was found in its place, as they follow from the predictions."""
     with (tuned[0] / "classes.csv").open() as file:
         table = {row["class"]: row for row in csv.DictReader(file)}
     rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
-    found = txl_tf.load(str(tuned[0]), progress=False).predict([tuple(row["tokens"]) for row in rows])
+    found = model.predict([tuple(row["tokens"]) for row in rows])
     labels = sorted({tag for row in rows for tag in row["tags"]})
     known = Tags(labels, "iob")
     sides = [
@@ -126,7 +131,7 @@ def test_the_command_writes_tags_and_spans(tuned, folder, output):
 
 
 @pytest.mark.parametrize("output", ["o.csv", "o.xlsx", "o.parquet"])
-def test_a_table_comes_back_with_the_names(tuned, tmp_path, output):
+def test_a_table_comes_back_with_the_names(tuned, model, tmp_path, output):
     """The row without a name has no probability. From Python, a DataFrame has the same columns."""
     texts = ["so the River 10", "", "so the one"]
     (tmp_path / "t.csv").write_text("id;text\n" + "".join(f"{i};{text}\n" for i, text in enumerate(texts) if text))
@@ -135,7 +140,6 @@ def test_a_table_comes_back_with_the_names(tuned, tmp_path, output):
     assert done.returncode == 0, done.stderr
     read = {"csv": functools.partial(pd.read_csv, sep=";"), "xlsx": pd.read_excel, "parquet": pd.read_parquet}
     found = read[output.rpartition(".")[2]](tmp_path / output)
-    model = txl_tf.load(str(tuned[0]), progress=False)
     wanted = [model.predict(text) for text in texts if text]
     assert list(found) == ["id", "text", "prediction", "probability"] and found["id"].astype(int).tolist() == [0, 2]
     for shown, one in zip(found.to_dict("records"), wanted, strict=True):
@@ -191,9 +195,8 @@ def test_tables_of_tags_have_no_column_for_each_class(tuned, tmp_path):
     assert done.returncode and "--all_probabilities is for classes and labels" in done.stderr
 
 
-def test_from_python_long_texts_know_what_was_before(tuned):
+def test_from_python_long_texts_know_what_was_before(model):
     """In segments with memory; a word of the first segment changes what is thought of the last one's words."""
-    model = txl_tf.load(str(tuned[0]), progress=False)
     ends = ["so the one dash " * 5] * 2
     one, other = model.predict([("River 10 " if i else "so the ") + end for i, end in enumerate(ends)])
     assert len(one["tags"]) == len(other["tags"]) == 22
@@ -221,19 +224,18 @@ def test_written_words_stay_one_line_each_and_a_text_may_have_none(tuned, folder
     assert words == ["so", "im port all", "", "", "River", "10", "", ""]
 
 
-def test_files_to_tag_are_told_by_the_tags_that_the_model_knows(tuned, folder):
-    model = txl_tf.load(str(tuned[0]), progress=False)
+def test_files_to_tag_are_told_by_the_tags_that_the_model_knows(model, folder):
     (folder / "lines.txt").write_text("the River 10\nso fine End\n")
     (folder / "words.txt").write_text("the x O\nRiver x B-PLACE\n\nso x O\n")
     found = [[one["tokens"] for one in model.predict_file(str(folder / f"{name}.txt"))] for name in ("lines", "words")]
     assert found == [[["the", "River", "10"], ["so", "fine", "End"]], [["the", "River"], ["so"]]]
 
 
-def test_words_are_cut_by_the_rules_of_the_version_that_trained(tuned, tmp_path):
+def test_words_are_cut_by_the_rules_of_the_version_that_trained(tuned, model, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(tuned[0], older)
     (older / "columns.json").unlink()  # as in runs of earlier versions
-    texts = [txl_tf.load(str(path), progress=False).predict("他在River 10")["tokens"] for path in (tuned[0], older)]
+    texts = [one.predict("他在River 10")["tokens"] for one in (model, txl_tf.load(str(older), progress=False))]
     assert texts == [["他", "在", "River", "10"], ["他在River", "10"]]
 
 
