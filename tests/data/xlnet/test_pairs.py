@@ -81,6 +81,15 @@ def drawn_ranks(t_len, seed):
     return permutation_ranks(t_len, R, seed)
 
 
+@functools.partial(tf.function, autograph=False)
+def drawn_seeds(block, step, lane):
+    """Bits of the block, bits of the pair, and the seeds of the parts."""
+    block_seed = numbered_seeds(numbered_seeds(tf.constant([SEED[0], ~SEED[1]]), block), lane)
+    seed = numbered_seeds(numbered_seeds(tf.constant(SEED), step), lane)[None]
+    pair_seed, *part_seeds = split_seed(seed, 5)
+    return random_bits([1], block_seed), random_bits([1, 3], pair_seed)[0], part_seeds
+
+
 class Rule:
     """A lane's segments by the rule, given the draws of their seeds."""
 
@@ -105,12 +114,10 @@ class Rule:
         if backward:
             text, sentences = text[::-1], sentences[::-1]
         block = epoch * self.blocks + place // STEPS_OF_BLOCK
-        block_seed = numbered_seeds(numbered_seeds(tf.constant([SEED[0], ~SEED[1]]), block), lane)
+        (place_bits,), bits, part_seeds = drawn_seeds(*(tf.constant(number) for number in (block, step, lane)))
         core = STEPS_OF_BLOCK * R
-        elsewhere = int(random_bits([1], block_seed)[0]) * (self.n - core + 1) >> 32
-        seed = numbered_seeds(numbered_seeds(tf.constant(SEED), step), lane)[None]
-        pair_seed, *part_seeds = split_seed(seed, 5)
-        bits = [int(value) for value in random_bits([1, 3], pair_seed)[0]]
+        elsewhere = int(place_bits) * (self.n - core + 1) >> 32
+        bits = [int(value) for value in bits]
         begin = place * R + R
         _, (a_end, b_begin, b_end), follows = xlnet_rules.split_pair(
             sentences,
