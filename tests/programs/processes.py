@@ -8,8 +8,6 @@ There are two servers. That of most programs, and of clients of a SavedModel, ha
 imports: a program that forgets to import txl_tf or TensorFlow Text fails as it should. That of the programs in
 scripts/ is a fork of it that also has most of txl_tf.
 
-XLA optimizes the machine code of a program as little as it can, since tiny graphs run for less time than that takes.
-
 Tests of the start itself need subprocess: messages while TensorFlow loads, and the modules that --help imports. So do
 tests of several workers, which watch each other through TensorFlow's servers.
 """
@@ -38,7 +36,6 @@ PATHS = os.pathsep.join([ROOT, TESTS, PROGRAMS, os.path.join(TESTS, "references"
 LONGEST = 1 << 20
 """Bytes of a message."""
 
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
 OWN = [
     *("tensorflow_text", "txl_tf.api", "txl_tf.finetuner", "txl_tf.inference.export", "txl_tf.inference.causal.recl"),
     *("txl_tf.data.prepare", "txl_tf.published.importing", "txl_tf.training.loop"),
@@ -56,7 +53,7 @@ class Popen:
         stdout: an open file, or subprocess.PIPE: then the attribute `stdout` is a text file to read from.
         stderr: an open file, or subprocess.STDOUT. None for either: as this process has it.
         cwd: the folder it starts in.
-        env: what its environment has besides this process's and ENVIRONMENT.
+        env: what its environment has besides this process's; there are no GPUs.
     """
 
     def __init__(self, command, *, stdout=None, stderr=None, cwd=None, env=None):
@@ -70,7 +67,7 @@ class Popen:
         request = {
             "command": [os.fspath(word) for word in command],
             "cwd": os.path.abspath(cwd or os.curdir),
-            "env": os.environ | ENVIRONMENT | (env or {}),
+            "env": os.environ | {"CUDA_VISIBLE_DEVICES": "-1"} | (env or {}),
         }
         folder, program = os.path.split(os.path.normpath(os.path.join(request["cwd"], request["command"][0])))
         self._server = server(folder == os.path.join(ROOT, "scripts") and program != CLIENT)
