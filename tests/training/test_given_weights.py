@@ -1,5 +1,7 @@
 """Weights that a step gives to a model instead of its variables: the same loss, and gradients of their own."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -54,13 +56,15 @@ def make_config(request):
     return request.param
 
 
-def loss_and_gradients(config, rng, given=None):
+@functools.cache
+def loss_and_gradients(make_config, given=None, **changes):
     """The loss, and {path: gradient with respect to the matrix or to what is given instead}."""
+    config = make_config(**changes)
     keras.utils.set_random_seed(3)
     task = families.task_of(config)
     model = families.make_model(config)
     objective = task.objective(model, config)
-    batch, state = some_batch(config, rng), objective.initial_state(B)
+    batch, state = some_batch(config, np.random.default_rng(0)), objective.initial_state(B)
     seeds = step_seeds(tf.constant([1, 0]), tf.constant(0), tf.range(B))
     weights = [(variable, given(variable.value)) for variable in matrices(model)] if given else []
     with tf.GradientTape() as tape, given_weights(weights):
@@ -77,22 +81,22 @@ def rounded(value):
 
 def test_models_read_matrices_in_their_compute_dtype(make_config):
     """Rounded matrices give the same bits, so a step may send them as bfloat16."""
-    loss, gradients = loss_and_gradients(make_config(), np.random.default_rng(0))
-    same, others = loss_and_gradients(make_config(), np.random.default_rng(0), rounded)
+    loss, gradients = loss_and_gradients(make_config)
+    same, others = loss_and_gradients(make_config, rounded)
     assert loss == same
     for path, gradient in gradients.items():
         np.testing.assert_array_equal(others[path], gradient, err_msg=path)
 
 
 def test_given_weights_replace_the_variables_values(make_config):
-    found, _ = loss_and_gradients(make_config(), np.random.default_rng(0), lambda value: 0.5 * value)
-    assert abs(found - loss_and_gradients(make_config(), np.random.default_rng(0))[0]) > 1e-4
+    found, _ = loss_and_gradients(make_config, lambda value: 0.5 * value)
+    assert abs(found - loss_and_gradients(make_config)[0]) > 1e-4
 
 
 @pytest.mark.parametrize("make_config", [transformer_xl, pretraining])
 def test_layers_that_are_computed_again_have_the_same_gradients(make_config):
-    _, gradients = loss_and_gradients(make_config(), np.random.default_rng(0), rounded)
-    _, others = loss_and_gradients(make_config(remat=True), np.random.default_rng(0), rounded)
+    _, gradients = loss_and_gradients(make_config, rounded)
+    _, others = loss_and_gradients(make_config, rounded, remat=True)
     assert all(np.any(gradient) for path, gradient in gradients.items() if "/layer_" in path)
     for path, gradient in gradients.items():
         np.testing.assert_array_equal(others[path], gradient, err_msg=path)
