@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
+from txl_tf import families
 from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -231,7 +232,8 @@ def test_warm_start_takes_the_first_layers(run, corpus, tmp_path, one_device, ca
     start = {"warm_start": str(tmp_path / "ckpt-7"), "warm_start_layers": 1}
     frozen = {"train_steps": 1, "learning_rate": 1e-30}
     config = change(CONFIG, model={"n_layer": 2}, train=frozen)
-    own = train(config, corpus, str(tmp_path / "own"), one_device)
+    keras.utils.set_random_seed(config.train.seed)
+    own = families.make_model(config)
     refused = change(config, train={"warm_start": start["warm_start"]})
     with pytest.raises(
         InputError, match=r"has 1 layer, the model 2: .*--warm_start_layers=N to take its first N layers"
