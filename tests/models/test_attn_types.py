@@ -122,7 +122,9 @@ def test_evaluation_carries_mems(corpus, one_device, attn_type):
     with one_device.scope():
         model = make_model(attn_type=attn_type, vocab_size=256, dtype="float32")
     reach = dataclasses.replace(CONFIG.reach, mem_len=9)
-    result = evaluate(model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=64), reach, one_device)
+    result = evaluate(
+        model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=64, jit_compile=False), reach, one_device
+    )
     total, mems = 0.0, model.initial_mems(2, reach)
     for inputs, targets in EvaluationLanes(corpus, "valid", 2, 64).batches():
         hidden, mems = model(inputs, mems, reach=reach)
