@@ -195,7 +195,9 @@ def test_compiled_equals_the_definition(jit_compile):
     def run(embedding, softmax, hidden, targets, upstream, named):
         if not compiled:
             compiled["f"] = tf.function(
-                lambda *tensors: loss_and_gradients(embedding, softmax, *tensors, named), jit_compile=jit_compile
+                lambda *tensors: loss_and_gradients(embedding, softmax, *tensors, named),
+                jit_compile=jit_compile,
+                autograph=False,
             )
         return compiled["f"](hidden, targets, upstream)
 
@@ -296,6 +298,7 @@ def test_trains_in_a_host_loop_on_replicas(two_replicas):
     with strategy.scope():
         replicated = layers(WT103)
 
+    @tf.autograph.experimental.do_not_convert
     def step(targets):
         context = tf.distribute.get_replica_context()
         loss, pairs = descend(*replicated, targets)

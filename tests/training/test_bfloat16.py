@@ -84,7 +84,7 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
     )
     tokens, mems = tf.zeros([2, 16], tf.int32), model.initial_mems(2)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def compute(tokens, mems):
         with tf.GradientTape() as tape:
             hidden, new_mems = model(tokens, mems, seed=tf.constant([1, 2]), training=True)
