@@ -165,11 +165,15 @@ def drawn(name, dtype):
     return [tf.cast(draw.normal(size=shape), dtype) for shape in CASES[name].shapes]
 
 
+PLAIN = Plain()
+formula = tf.function(results, autograph=False)  # one function, or each dtype's inputs would trace a case anew
+
+
 @functools.cache
 def exact_results(name, dtype):
     """Those of the formula in float64, for the same inputs."""
     inputs = [tf.cast(x, tf.float64) for x in drawn(name, dtype)]
-    return [x.numpy() for x in tf.function(results, autograph=False)(name, Plain(), *inputs)]
+    return [x.numpy() for x in formula(name, PLAIN, *inputs)]
 
 
 def error(found, exact):
