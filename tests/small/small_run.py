@@ -6,7 +6,6 @@ import shlex
 
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.board.gallery import Gallery
 
 CONFIG = TransformerXLRunConfig(
     TransformerXLConfig(
@@ -47,9 +46,3 @@ def lines(model_dir, file="metrics.jsonl"):
 def evaluator(function):
     """What `train` takes: evaluates by function(), which returns a loss."""
     return lambda model: lambda progress: {"loss": function()}
-
-
-def leave_out_pictures(monkeypatch):
-    """Runs write nothing of the weights to TensorBoard from here on: to trace and draw it takes as long as to train."""
-    for name in ("show", "show_histograms"):
-        monkeypatch.setattr(Gallery, name, lambda *_: None)

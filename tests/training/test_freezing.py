@@ -8,7 +8,7 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from small_run import CONFIG, KilledError, change, evaluator, leave_out_pictures, lines
+from small_run import CONFIG, KilledError, change, evaluator, lines
 
 from txl_tf import families
 from txl_tf.devices import host_memory
@@ -63,7 +63,7 @@ def is_frozen(path):
 
 
 @pytest.mark.parametrize("replicas", ["one_device", pytest.param("two_replicas", marks=pytest.mark.slow)])
-def test_a_killed_run_continues_exactly_and_frozen_weights_stay(corpus, tmp_path, request, monkeypatch, replicas):
+def test_a_killed_run_continues_exactly_and_frozen_weights_stay(corpus, tmp_path, request, replicas):
     """Bit for bit: the frozen weights are the first ones, the others those of a run without a kill."""
     strategy = request.getfixturevalue(replicas)
     config = change(FROZEN, model={"vocab_size": corpus.vocabulary.vocab_size})
@@ -75,7 +75,6 @@ def test_a_killed_run_continues_exactly_and_frozen_weights_stay(corpus, tmp_path
         return loss
 
     train(config, corpus, str(tmp_path / "whole"), strategy, evaluator(measure))
-    leave_out_pictures(monkeypatch)
     with pytest.raises(KilledError):  # at step 6; the last save was at 4
         train(config, corpus, str(tmp_path / "killed"), strategy, evaluator(measure))
     losses = iter([1.0, 1.0])
