@@ -180,7 +180,7 @@ def agree(strategy: tf.distribute.Strategy, number: int) -> int:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return number
     numbers = strategy.experimental_distribute_values_from_function(lambda context: tf.constant([number]))
-    return int(_largest(strategy)(numbers))
+    return int(tf.reduce_max(gather(strategy, numbers)))
 
 
 def of_chief(strategy: tf.distribute.Strategy, digits: str) -> str:
@@ -195,11 +195,6 @@ def is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     # Always both calls, or other workers would wait for this one.
     largest, smallest = agree(strategy, number), -agree(strategy, -number)
     return largest == smallest
-
-
-@functools.cache
-def _largest(strategy: tf.distribute.Strategy) -> Callable:
-    return tf.function(lambda numbers: tf.reduce_max(strategy.gather(numbers, axis=0)))
 
 
 def initial_state(strategy: tf.distribute.Strategy, make: Callable[[int], Any], batch_size: int) -> Any:
@@ -237,11 +232,19 @@ def gather(strategy: tf.distribute.Strategy, value: Any, axis: int = 0) -> tf.Te
     """The replicas' values of a per-replica value or ON_READ variable, concatenated along an axis, in order."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         if isinstance(value, tf.Variable):
-            value = on_replicas(strategy, tf.identity, value)()
-        return strategy.gather(value, axis=axis)
-    # `gather` traces a function every time.
+            copies = dict(zip(local_replicas(strategy), strategy.experimental_local_results(value), strict=True))
+            value = strategy.experimental_distribute_values_from_function(
+                lambda context: copies[context.replica_id_in_sync_group].value()
+            )
+        return _gathered(strategy, axis)(value)
     with tf.device("CPU:0"):
         return tf.concat(strategy.experimental_local_results(value), axis=axis)
+
+
+@functools.cache
+def _gathered(strategy: tf.distribute.Strategy, axis: int) -> Callable:
+    # Outside a function of its own `gather` traces one in each call, for every weight of every checkpoint.
+    return tf.function(lambda value: strategy.gather(value, axis=axis), autograph=False)
 
 
 def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
