@@ -105,8 +105,10 @@ def byte_model():
 
 @pytest.fixture(scope="session")
 def plain_model(byte_model):
-    """The same, not compiled by XLA, which takes seconds for every number of texts."""
-    return type(byte_model)(byte_model.model, byte_model.vocabulary, jit_compile=False)
+    """The same model, not compiled by XLA, which takes seconds for every number of texts."""
+    from txl_tf.inference.causal.language_model import LanguageModel
+
+    return LanguageModel(byte_model.model, byte_model.vocabulary, jit_compile=False)
 
 
 @pytest.fixture(scope="session")

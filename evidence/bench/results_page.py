@@ -137,7 +137,7 @@ def speed(_):
                 speeds, share = found
                 cells = [number(speeds.get(one)) for one in OURS]
                 rows.append([where(machine, name), task, *cells, percent(share)])
-    return table(["machine", "tokens/s", *OURS.values(), "share of the limit"], rows)
+    return table(["machine", "task, in tokens/s", *OURS.values(), "share of the limit"], rows)
 
 
 def formats(_):

@@ -155,7 +155,7 @@ def test_queries_keys_and_values_are_dropped_as_in_numpy(rng, variational):
 
 @functools.cache
 def hidden(dropout_sites, dropout=0.0):
-    """What a model with these rates makes of some tokens in training."""
+    """The hidden states of a model with these rates, in training."""
     tokens = tf.constant(np.random.default_rng(0).integers(0, reference.SMALL.vocab_size, [2, 4]), tf.int32)
     keras.utils.set_random_seed(3)
     model = TransformerXL(dataclasses.replace(reference.SMALL, dropout=dropout, dropout_sites=dropout_sites))

@@ -215,7 +215,7 @@ def load(names):
             importlib.import_module(name)
         sys.path.remove(ROOT)
     gc.freeze()  # so that collections do not copy these pages in every fork
-    gc.set_threshold(50_000, 20, 100)  # a tenth of a program's time: graphs have many objects and little garbage
+    gc.set_threshold(100_000)  # as in scripts/start_up.py
 
 
 if __name__ == "__main__":

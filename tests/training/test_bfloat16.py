@@ -52,9 +52,9 @@ def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
         config = dataclasses.replace(CONFIG, model=dataclasses.replace(MODEL, dtype=dtype))
         train(config, corpus, str(tmp_path / dtype), one_device)
         lines[dtype] = [json.loads(line) for line in (tmp_path / dtype / "metrics.jsonl").read_text().splitlines()]
-    for plain, mixed in zip(*lines.values(), strict=True):
-        # Step 60 varies by 0.5 % (one standard deviation) with the seed and with how a processor rounds.
-        np.testing.assert_allclose(mixed["loss"], plain["loss"], rtol=2e-2)
+    # At step 60 the difference varies by 0.5 % (a standard deviation) with the seed and how a processor rounds.
+    for plain, mixed, bound in zip(*lines.values(), (1e-2, 1e-2, 2e-2), strict=True):
+        np.testing.assert_allclose(mixed["loss"], plain["loss"], rtol=bound)
     assert plain["loss"] < 0.6 * np.log(256)
 
     plain = load_trained(str(tmp_path / "float32")).model

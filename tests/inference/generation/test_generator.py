@@ -210,7 +210,7 @@ def test_a_text_ends_before_the_first_stop_string(byte_model):
 
 
 def test_scores_are_those_of_the_model_with_mems(byte_model):
-    texts = ["", "a", "wörter " * 20, "xyz" * 30, "b", "c"]
+    texts = ["", "a", "wörter " * 20, "xyz" * 30, "b", "c"]  # as many as PROMPTS: one program
     scores = byte_model.score(texts)
     for text, score in zip(texts, scores, strict=True):
         ids = byte_model.vocabulary.encode(text)
