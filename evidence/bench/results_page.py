@@ -37,7 +37,6 @@ TASKS = {
 }
 """{a task's name on the page: (benchmark, place in its JSON line)}."""
 FORMATS = {
-    "float32": "float32",
     "bfloat16": "bfloat16",
     "float32_int8": "float32, int8 weights",
     "bfloat16_int8": "bfloat16, int8 weights",
@@ -78,13 +77,15 @@ def highlights():
         return f"{speeds['ours'] / speeds[peer]:.2g}"
 
     def both(task):
-        return f"{times(task, 'tf_models')} and {times(task, 'huggingface')} times"
+        """Those of both peers; one number if they are the same."""
+        return " and ".join(dict.fromkeys(times(task, peer) for peer in ("tf_models", "huggingface"))) + " times"
 
     def first(study):
         return json.loads((FOLDER / "studies" / f"{study}.json").read_text())["measured"][0]
 
     learned, on_gpu, kills = first("learning"), first("gpu"), first("reliability")
     training = f"{both('Transformer-XL: training')} as fast as tensorflow/models and Hugging Face"
+    training += f" ({machine['machine']})"
     reading = f"evaluation {both('Transformer-XL: evaluation')}, generation {both('Transformer-XL: generation')}"
     rows = [
         [
@@ -141,13 +142,13 @@ def speed(_):
 
 
 def formats(_):
-    """Generation by the format of numbers, a row for each machine and number of texts."""
+    """Generation by the format of numbers beside float32, a row for each machine and number of texts."""
     rows = []
     for machine in machines():
         if entry := measured(machine, "generate"):
             for texts in (1, 16):
-                speeds = entry["result"][f"batch {texts}"]["tokens_per_sec"]
-                rows.append([where(machine, "generate"), texts, *(number(speeds.get(name)) for name in FORMATS)])
+                times = entry["result"][f"batch {texts}"]["over_float32"]
+                rows.append([where(machine, "generate"), texts, *(times[name] for name in FORMATS)])
     return table(["machine", "texts", *FORMATS.values()], rows)
 
 
@@ -183,15 +184,14 @@ def size(entry):
 
 
 def sizes(_):
-    """Training at sizes that nothing was tuned for."""
-    rows = []
-    for machine in machines():
-        for name in ("train_narrow", "train_wide", "train_large_batch"):
-            if entry := measured(machine, name):
-                result = entry["result"]
-                shares = [percent(result["share_of_matmul"][one]) for one in ("ours", "ours_bfloat16")]
-                speeds = [number(result["tokens_per_sec"].get(one)) for one in OURS]
-                rows.append([where(machine, name), size(entry), *speeds, *shares])
+    """Training at sizes that nothing was tuned for, on the machine that was measured last."""
+    rows, machine = [], machines()[0]
+    for name in ("train_narrow", "train_wide", "train_large_batch"):
+        if entry := measured(machine, name):
+            result = entry["result"]
+            shares = [percent(result["share_of_matmul"][one]) for one in ("ours", "ours_bfloat16")]
+            speeds = [number(result["tokens_per_sec"].get(one)) for one in OURS]
+            rows.append([where(machine, name), size(entry), *speeds, *shares])
     return table(["machine", "size", *OURS.values(), "share of matmul", "in bfloat16"], rows)
 
 
