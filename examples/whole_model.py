@@ -70,8 +70,8 @@ def positions(k_len, d_model):
 def relative_shift(x):
     """[.., T, K] by distance K-1, .., 0 -> [.., T, K] by key (appendix B).
 
-    Row i must move left by T-1-i. A column of zeros before each row, and reading the same numbers with T rows fewer,
-    moves each row by one more than the row below it. The numbers that come in at the right are in a query's future.
+    Row i must move left by T-1-i. With a zero before each row, without the first T numbers, and read in rows of K, each
+    row moves by one more than the row below it. The numbers that come in at the right are in a query's future.
     """
     *outer, t_len, k_len = x.shape
     x = tf.reshape(tf.pad(x, [[0, 0]] * len(outer) + [[0, 0], [1, 0]]), [*outer, k_len + 1, t_len])
@@ -251,6 +251,8 @@ def read_run(model_dir):
     """The settings of a run's evaluation, and the weights of its newest checkpoint."""
     folder = pathlib.Path(model_dir)
     settings = json.loads((folder / "config.json").read_text())
+    if (folder / "vocab.txt").exists() or settings["eval"]["clamp_len"] > 0:
+        raise SystemExit(f"error: {model_dir} has vocab.txt, or a clamp_len: this program knows neither")
     config = settings["model"] | {name: settings["eval"][name] for name in ("mem_len", "same_length")}
     newest = max(folder.glob("ckpt-*.index"), key=lambda path: int(re.findall(r"\d+", path.stem)[-1]))
     reader = tf.train.load_checkpoint(str(newest.with_suffix("")))
@@ -265,9 +267,7 @@ def tokenizer(model_dir):
     """Functions text -> ids and ids -> text: bytes, or the subwords of a run."""
     path = pathlib.Path(model_dir or "", "sentencepiece.model")
     if not model_dir or not path.exists():
-        return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int32), lambda ids: bytes(ids).decode(
-            "utf-8", "replace"
-        )
+        return lambda text: np.array([*text.encode()], np.int32), lambda ids: bytes(ids).decode("utf-8", "replace")
     import tensorflow_text
 
     pieces = tensorflow_text.SentencepieceTokenizer(path.read_bytes())
@@ -281,7 +281,7 @@ def main():
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True, help="a text in UTF-8")
-    parser.add_argument("--model_dir", help="a run of txl_tf with bytes or subwords")
+    parser.add_argument("--model_dir", help="a run of txl_tf with all 256 bytes, or subwords")
     parser.add_argument("--steps", type=int, default=500, help="updates, without --model_dir [500]")
     parser.add_argument("--prompt", default="The ", help="what to continue")
     args = parser.parse_args()

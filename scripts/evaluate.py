@@ -31,7 +31,7 @@ from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.strict_json import json_line
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("model_dir", None, "what scripts/train.py wrote, or a name: fairy_tales, or OWNER/NAME of the Hub")
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
 flags.DEFINE_string("text_file", None, "a text file, UTF-8 or UTF-16, also with .gz, in place of a corpus")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")

@@ -4,7 +4,7 @@
     saved_model_cli show --all --dir=exports/demo
 
 The README.md in the export says how to call the signatures: generate, score, initial_cache, step and others; for an
-XLNet also encode and fill. sampling.json describes the settings of sampling. For a Transformer-XL the README.md also
+XLNet also encode and fill; for a fine-tuned XLNet that of its task, such as classify. sampling.json describes the settings of sampling. For a Transformer-XL the README.md also
 says what --nosame_length, which the export keeps, means for texts that are read in pieces. An XLNet, which was not
 trained to continue texts, does so with the memory of --mem_len.
 
@@ -23,7 +23,7 @@ from txl_tf.storage.strict_json import parse_json
 FIELDS = ("text", "text_b", "article", "question", "options", "context")
 """The names of the fields of the server's page."""
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or finetune.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
 flags.DEFINE_string(

@@ -8,10 +8,11 @@
     python scripts/finetune.py --init=runs/xl --settings_from=runs/1 --train=new.tsv --model_dir=runs/2  # as runs/1 was
 
 Without --dev a tenth of --train is held out to evaluate on, with its share of every class.
-Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with .gz): a text or a pair of texts, and a
-label.
-Multiple choice reads RACE's folders, or JSON lines.
-Answering reads files of SQuAD 1.1 or 2.0 (.json, .json.gz), with texts in windows of --tgt_len tokens (default 512).
+Tables are .csv, .tsv, .jsonl, .xlsx, .parquet and others, also packed (.gz); docs/tables.md has them all.
+Classification, multi_label (none, one or several labels a text) and regression read tables: a text or a pair of texts,
+and a label.
+Multiple choice reads RACE's folders, or tables.
+Answering reads files of SQuAD 1.1 or 2.0, or tables, with texts in windows of --tgt_len tokens (default 512).
 Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), lists of words and tags,
 tables with a row for each word, or texts with spans.
 The vocabulary and the sizes are those of --init: a model_dir, or a published model by its name in the Hub, as folder

@@ -35,7 +35,7 @@ from txl_tf.storage.strict_json import check_record, json_line, parse_json
 from txl_tf.storage.surrogates import whole
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("model_dir", None, "what scripts/train.py wrote, or a name: fairy_tales, or OWNER/NAME of the Hub")
 flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
 flags.DEFINE_string("prompt_file", None, "a file with the text to continue, instead of --prompt")
 flags.DEFINE_string(

@@ -25,6 +25,7 @@ A fine-tuned XLNet has the route of its task:
     curl localhost:8080/label -d '{"texts": ["A fine film, but long."]}'              # any number of labels
     curl localhost:8080/regress -d '{"texts": ["A man sings."], "second": ["A man is singing."]}'
     curl localhost:8080/answer -d '{"questions": ["Where does it rain?"], "contexts": ["It rains in Spain."]}'
+    curl localhost:8080/tag -d '{"texts": ["Anna Berg flew to Rome."]}'                # names in texts
     curl localhost:8080/choose -d '{"articles": ["It rains."], "questions": ["It is _ ."], "options": [["wet", "dry"]]}'
 
 Programs that ask OpenAI's completions, or TensorFlow Serving, can ask this server, too:
@@ -37,7 +38,8 @@ Every server has /live, /ready and /metrics. serving/README.md describes the ans
 TensorFlow Serving itself takes the same SavedModel, in a folder named after its version. We have not run this: subword
 vocabularies need a build of it with the ops of tensorflow-text, which we do not have (other vocabularies do not):
 
-    tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports  # exports/1 the model
+    txl export_savedmodel --model_dir=runs/demo --export_dir=exports/demo/1
+    tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports/demo
     curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "score", "inputs": {"texts": ["import os"]}}'
 
 There the signature `generate` needs all of its inputs, also every setting of sampling: the README.md in the export

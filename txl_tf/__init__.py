@@ -3,7 +3,7 @@
 This module exports the Python API, which users may rely on. Everything else is internal and may change.
 
 load, Model                                a trained model, and all it can do as methods
-prepare, train                             text to a corpus, and a corpus to a trained model_dir
+prepare, train, make_strategy              text to a corpus, a corpus to a trained model_dir, and the devices for it
 BatchPredictor                             a model for tables that Ray, Spark or Beam reads in batches
 Finetuner                                  fine-tunes a pretrained XLNet
 LanguageModel, FillIn, Encoder, Predictor  used by the methods of a Model; can do more, such as streams, beam search
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
     from txl_tf.data.manifest import load_corpus
     from txl_tf.data.prepare import prepare
+    from txl_tf.devices.distribute import make_strategy
     from txl_tf.errors import InputError
     from txl_tf.finetuner import Finetuner
     from txl_tf.inference.causal.language_model import LanguageModel
@@ -81,6 +82,7 @@ __all__ = [
     "XLNetConfig",
     "load",
     "load_corpus",
+    "make_strategy",
     "prepare",
     "train",
 ]
@@ -91,6 +93,7 @@ _HOMES = {
     "data.lanes": ("EvaluationLanes", "TrainingLanes"),
     "data.manifest": ("load_corpus",),
     "data.prepare": ("prepare",),
+    "devices.distribute": ("make_strategy",),
     "errors": ("InputError",),
     "finetuner": ("Finetuner",),
     "inference.xlnet.encoder": ("Encoder",),

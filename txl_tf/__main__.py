@@ -28,6 +28,7 @@ train on your own text
 sort texts into classes: a table or sheet with the columns text and label
     txl finetune --init=xlnet/xlnet-base-cased --task=classification --train=table.csv --model_dir=sorter
     txl predict --model_dir=sorter --input=new.csv --output=sorted.csv
+    txl finetune --init=xlnet/xlnet-base-cased --task=multi_label --train=table.csv --model_dir=labels  # cells like a|b
 find names in texts: a file with a word and its tag in each line
     txl finetune --init=xlnet/xlnet-base-cased --task=tagging --train=names.conll --model_dir=finder
     txl predict --model_dir=finder --input=new.csv --output=found.csv

@@ -42,7 +42,7 @@ def train(
         data: the folder that `prepare` wrote; local or gs://.
         model_dir: where the run is written; local or gs://.
         preset: the configuration to start from; None: a run in model_dir continues.
-        strategy: from `distribute.make_strategy`; None: the default.
+        strategy: from `txl_tf.make_strategy`; None: all GPUs of this machine, or its CPU.
         settings: of the run, named as the command's flags: train_steps=500, d_model=256, eval_mem_len=1024.
 
     Returns:

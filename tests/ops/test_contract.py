@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from contract import BOUND, CASES, D, H, drawn, error, exact_results, results
 
-from txl_tf.inference.generation.few_rows import FewRows
+from txl_tf.inference.generation.few_rows import SingleRows
 from txl_tf.inference.generation.packed import LayerSlice, Stored, as_bits, stored
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import Scores
@@ -50,7 +50,7 @@ def test_it_computes_the_formula_and_its_gradients(kind, dtype, name):
 @pytest.mark.parametrize("dtype", BOUND)
 def test_single_rows_on_a_cpu(dtype, batch):
     """Matrices, keys, values and positions of a layer among those of all."""
-    draw, cpu, plain = np.random.default_rng(0), FewRows(Program("cpu", False, False)), Plain()
+    draw, cpu, plain = np.random.default_rng(0), SingleRows(Program("cpu", False, False)), Plain()
 
     def numbers(*shape):
         x = tf.cast(draw.normal(size=shape), dtype)

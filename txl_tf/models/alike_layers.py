@@ -1,4 +1,4 @@
-"""Generates with all layers through the first of them, so that their computation is traced once."""
+"""One trace for all layers, in generation: the first layer computes, with each layer's weights."""
 
 from __future__ import annotations
 

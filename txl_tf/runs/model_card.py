@@ -304,7 +304,7 @@ def _limits(known: _Known) -> Iterator[str]:
     mem_len = 0 if _alone(config) else getattr(config.model, "mem_len", 0)
     memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
-    if not any(result.get("split") == "test" for result in known.results):
+    if all(result.get("split") in (None, "train", "valid", "dev") for result in known.results):
         chosen = "; the results above were used to choose among checkpoints" if evaluated else ""
         yield f"- This card has no result on test data{chosen}."
     yield "- The licence of the data is not known here."

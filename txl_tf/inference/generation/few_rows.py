@@ -113,7 +113,7 @@ def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
     return tf.cast(tf.reshape(tf.matmul(ones, partial)[:, :1], [-1, n_head, 1, d_head]), weight.dtype)
 
 
-class FewRows(Cpu):
+class SingleRows(Cpu):
     """For programs that read a single row of each text: matrices, keys, values and positions may be LayerSlices."""
 
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
@@ -156,5 +156,5 @@ def with_token(slots: LayerSlice, new: tf.Tensor, start: tf.Tensor) -> LayerSlic
 
 
 def available() -> bool:
-    """Whether FewRows can be used in the program that is being traced."""
+    """Whether SingleRows can be used in the program that is being traced."""
     return isinstance(platform.implementation(), Cpu)

@@ -288,12 +288,12 @@ class Generator(tf.Module):
             _, end, made = tf.while_loop(lambda i, *_: i < chunks, body, (0, begun, made))
             return tf.transpose(made.concat()), end._replace(cache=reader.end(end.cache))
 
-        made, draft = self._by_number(layout.given, written)
+        made, draft = self._with_reader(layout.given, written)
         places = layout.first[:, None] + tf.range(max_tokens)
         return tf.gather(made, places, batch_dims=1), draft
 
-    def _by_number(self, tokens: tf.Tensor, use: Callable[[Reader], Any]) -> Any:
-        """use(reader) with the reader for this many tokens [B, ..]; if B is not static, `few` is for one text."""
+    def _with_reader(self, tokens: tf.Tensor, use: Callable[[Reader], Any]) -> Any:
+        """use(reader) with the reader for as many texts as these tokens [B, ..]; if B is not static, `few` is for one text."""
         batch = tokens.shape[0]
         if self.few is None or (batch or 0) > FEW:
             return use(self.many)
@@ -337,7 +337,7 @@ class Generator(tf.Module):
             loop, so that the next call need not convert it.
         """
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
-        reader = reader or self._by_number(given, lambda reader: reader)
+        reader = reader or self._with_reader(given, lambda reader: reader)
         steps = self.few_steps if reader is self.few else self.many_steps
         if processor:
             steps = self._steps_with(reader is self.few, processor)

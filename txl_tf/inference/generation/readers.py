@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.inference.generation import few_rows
-from txl_tf.inference.generation.few_rows import FewRows
+from txl_tf.inference.generation.few_rows import SingleRows
 from txl_tf.inference.generation.packed import LayerSlice, Packed, Stored, as_bits, stored, stored_alone, without_bits
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, in_compute_dtype
 from txl_tf.ops import Cluster, KeyValueRing, platform
@@ -47,7 +47,7 @@ class Reader(typing.Protocol):
 class ManyTexts:
     """Reads a token of each text, layer after layer. In a loop a Cache of bfloat16 is as bits.
 
-    rows: whether the decoder's rings have a multiple of RUNS slots, as FewRows needs.
+    rows: whether the decoder's rings have a multiple of RUNS slots, as SingleRows needs.
     """
 
     def __init__(self, decoder: CachedDecoder, rows: bool = False):
@@ -90,7 +90,7 @@ class ManyTexts:
         kernels, positions, _ = weights
         if self._narrow:
             positions = [LayerSlice(positions, _zero(step) + i) for i in range(len(kernels))]
-        with platform.on_cpu(FewRows):
+        with platform.on_cpu(SingleRows):
             hidden, cache = self.decoder(tokens, self.end(cache), kernels, positions)
         return hidden, self.begin(cache)
 
@@ -115,7 +115,7 @@ class FewWeights(typing.NamedTuple):
 class FewTexts:
     """Reads a token of each of a few texts, in a loop over the layers, with weights that it keeps packed.
 
-    Only the loop's body, one layer, is compiled, so that the first token comes sooner. Products of one row read a
+    XLA compiles one layer, the loop's body, not N of them, so the first token comes sooner. Products of one row read a
     layer's part of what all layers keep in one tensor; products of several rows would copy it first. In the loop a
     Cache has the rings of all layers in one tensor, keys and values [N, B, H, C, d], as bits.
 
@@ -187,7 +187,7 @@ class FewTexts:
 
         first = (tf.constant(0), self.decoder.model.embedding(tokens), cache.keys, cache.values)
         n_layer = len(self.decoder.model.decoder_layers)
-        with platform.on_cpu(FewRows):
+        with platform.on_cpu(SingleRows):
             _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
         return hidden, Cache(keys, values, (cache.start + 1) % self.decoder.slots, cache.length + 1)
 
@@ -198,7 +198,7 @@ class FewTexts:
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
             for cluster in weights[0].clusters
         ]
-        with platform.on_cpu(FewRows):
+        with platform.on_cpu(SingleRows):
             return self.decoder.model.log_prob(hidden, clusters)
 
 

@@ -211,11 +211,7 @@ class EvalConfig(Group):
     ext_len: int = setting(0, "tokens before a segment that are read again with it, in place of memory", at_least=0)
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")
-    jit_compile: bool = setting(
-        True,
-        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "
-        "training tries both ways and takes the faster one",
-    )
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
     def reach(self, training: Reach) -> Reach:
         """The Reach of evaluation, given that of training."""

@@ -71,11 +71,7 @@ class XLNetEvalConfig(Group):
     batch_size: int = usual(8, "lanes the split is cut into", at_least=1)
     mem_len: int = usual(-1, "memory slots per layer, M; -1: as in training", at_least=-1)
     seed: int = minor(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
-    jit_compile: bool = setting(
-        True,
-        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "
-        "training tries both ways and takes the faster one",
-    )
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
     def memory_length(self, model: XLNetConfig) -> int:
         """M in evaluation."""
