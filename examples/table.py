@@ -1,6 +1,7 @@
 """Learns to sort texts into classes from a table: python examples/table.py TABLE.csv FOLDER.
 
-The table has commas, UTF-8 letters, and the columns text and label. The model is xlnet-base-cased, which is fetched from the Hub on first use.
+The table has commas, UTF-8 letters, and the columns text and label. The model is xlnet-base-cased, which is fetched
+from the Hub on first use.
 """
 
 import csv

@@ -7,9 +7,10 @@
 The input has the form that the task is trained on; labels may be missing. The columns of a table have the names that
 they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl, .xlsx or .parquet, it is the
 input's table, rows and columns in their order, with the new columns prediction and probability (several labels and
-scores have none). --unsure_below=0.8 adds unsure, --all_probabilities adds "probability CLASS" for each class. For tagging, prediction has all names that were
-found, and probability that of the least sure one. For questions, prediction is the answer or the option, if each has
-a row of its own. For these three a .jsonl has lines of JSON, not the table. Such lines, also without --output,
+scores have none). --unsure_below=0.8 adds unsure, --all_probabilities adds "probability CLASS" for each class. For
+tagging, prediction has all names that were found, and probability that of the least sure one. For questions, prediction
+is the answer or the option, if each has a row of its own. For these three a .jsonl has lines of JSON, not the table.
+Such lines, also without --output,
 have by task
 
     classification    label, probability, and probabilities of all labels
@@ -184,7 +185,8 @@ def main(_):
         print(predictor.dev_missing, file=sys.stderr)
     if result := found.metrics:
         split = os.path.basename(FLAGS.input.rstrip("/")).partition(".")[0]  # "test" of RACE/test or test.csv
-        about = {"task": task.name, "split": split, "step": predictor.trained.step, "weights": predictor.trained.weights}
+        about = {"task": task.name, "split": split}
+        about |= {"step": predictor.trained.step, "weights": predictor.trained.weights}
         numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
         print(json_line(about | numbers), end="", file=sys.stderr)
     else:

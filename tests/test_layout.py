@@ -28,7 +28,7 @@ RUNS = "counted data devices errors families layers metrics models objectives op
 """The parts that training and inference may import: the same ones, but never each other."""
 
 ALLOWED = {
-    "__init__": "api batch_predictor data errors finetuner inference layers models quiet settings trainer",
+    "__init__": "api batch_predictor data devices errors finetuner inference layers models quiet settings trainer",
     "errors": "",
     "counted": "",
     "hashing": "",

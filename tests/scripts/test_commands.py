@@ -357,7 +357,7 @@ def test_demo(tmp_path, monkeypatch, capfd):
         ("train.py --preset=demo", "give --model_dir: directory for config"),
         ("train.py --preset=demo --model_dir=/tmp/x", "give --data_dir: the corpus, as"),
         ("train.py --model_dir=/nowhere", "/nowhere has no config.json, so there is no run to continue: give --preset"),
-        ("evaluate.py --data_dir=/nowhere", "error: give --model_dir: a directory that scripts/train.py wrote"),
+        ("evaluate.py --data_dir=/nowhere", "error: give --model_dir: what scripts/train.py wrote, or a name"),
         ("import_checkpoint.py", "error: give --format: whose checkpoint"),
         ("evidence/bench/eval_speed.py --attn_lens=many", "must be integers separated by commas"),
         ("evidence/bench/data.py", "give --data_dir to read a corpus"),

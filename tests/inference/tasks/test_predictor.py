@@ -220,11 +220,14 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
     assert understood == f"{table}: TSV, text in 'text', second text in 'text_b', label in 'label': 6 rows, 3 classes"
     assert said == f"{table}: 2 of 6 (33.3%) are cut at 24 tokens (tgt_len)"
     result = json.loads(last)
+    card = describe_model(f"{model_dirs}/classification", [result]).text
+    assert "\n| table | " in card and "no result on test data" not in card
     right = np.array([LABELS.index(label) for label in labels])
     log_probs = np.log([[*line["probabilities"].values()] for line in lines])
     measures = labelling.accuracy, labelling.macro_f1, labelling.matthews
     assert result | {"loss": 0} == {
         "task": "classification",
+        "split": "table",
         "step": 0,
         "weights": "last",
         "examples": 6,

@@ -293,7 +293,7 @@ class Generator(tf.Module):
         return tf.gather(made, places, batch_dims=1), draft
 
     def _with_reader(self, tokens: tf.Tensor, use: Callable[[Reader], Any]) -> Any:
-        """use(reader) with the reader for as many texts as these tokens [B, ..]; if B is not static, `few` is for one text."""
+        """use(reader) with the reader for B texts, whose tokens are [B, ..]; if B is not static, `few` is for one."""
         batch = tokens.shape[0]
         if self.few is None or (batch or 0) > FEW:
             return use(self.many)

@@ -115,7 +115,7 @@ class FewWeights(typing.NamedTuple):
 class FewTexts:
     """Reads a token of each of a few texts, in a loop over the layers, with weights that it keeps packed.
 
-    XLA compiles one layer, the loop's body, not N of them, so the first token comes sooner. Products of one row read a
+    One layer, the loop's body, is compiled, not N of them, so the first token comes sooner. Products of one row read a
     layer's part of what all layers keep in one tensor; products of several rows would copy it first. In the loop a
     Cache has the rings of all layers in one tensor, keys and values [N, B, H, C, d], as bits.
 
