@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import pathlib
 import subprocess
 import sys
@@ -47,6 +48,14 @@ def test_log_probabilities_with_an_adaptive_softmax_and_memory(whole, div_val, u
         log_probs, memory = whole.read(weights, dataclasses.asdict(config), tf.constant(segment[None]), memory)
         ours.append(log_probs[0].numpy())
     np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(("clamp_len", "file"), [(820, "sentencepiece.model"), (-1, "vocab.txt")])
+def test_a_run_that_it_would_read_wrongly_is_refused(whole, tmp_path, clamp_len, file):
+    (tmp_path / "config.json").write_text(json.dumps({"eval": {"clamp_len": clamp_len}}))
+    (tmp_path / file).touch()
+    with pytest.raises(SystemExit, match="or a clamp_len"):
+        whole.read_run(tmp_path)
 
 
 def test_loss_and_greedy_text_of_a_run(whole):
