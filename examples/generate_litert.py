@@ -1,7 +1,7 @@
 """Continues a text with a model in LiteRT's format. Needs neither TensorFlow nor txl_tf.
 
 python -m pip install -r examples/requirements-litert.txt
-python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/litert --litert
+python scripts/export_savedmodel.py --model_dir=demo/model --export_dir=exports/litert --litert
 python examples/generate_litert.py exports/litert "def main(" --max_tokens=200 --temperature=0.8
 """
 

@@ -134,9 +134,7 @@ def embed(weights, tokens, cutoffs, d_model):
     for i, (start, table) in enumerate(zip((0, *cutoffs), tables(weights, cutoffs), strict=True)):
         own = (tokens >= start) & (tokens < start + table.shape[0])
         rows = tf.where(own[..., None], tf.gather(table, tf.where(own, tokens - start, 0)), 0.0)
-        projection = weights.get(
-            f"embedding/projection_{i}" if "embedding/table_1" in weights else "embedding/projection_0"
-        )
+        projection = weights.get(f"embedding/projection_{i if 'embedding/table_1' in weights else 0}")
         out += rows if projection is None else rows @ projection
     return out * d_model**0.5
 
@@ -180,7 +178,7 @@ def nll(log_probs, targets):
     return -tf.gather(log_probs, targets, axis=-1, batch_dims=2)
 
 
-# Training, evaluation, sampling.
+# Training, evaluation, sampling, runs of txl_tf.
 
 
 def train(ids, config, steps, rows=16, t_len=128, peak=3e-3, warmup=60, clip=0.25, seed=1):
@@ -244,16 +242,17 @@ def sample(weights, config, prompt, tokens, temperature=0.8, seed=0):
     return made[len(prompt) :]
 
 
-# Runs of txl_tf, and texts.
-
-
 def read_run(model_dir):
     """The settings of a run's evaluation, and the weights of its newest checkpoint."""
     folder = pathlib.Path(model_dir)
     settings = json.loads((folder / "config.json").read_text())
-    if (folder / "vocab.txt").exists() or settings["eval"]["clamp_len"] > 0:
-        raise SystemExit(f"error: {model_dir} has vocab.txt, or a clamp_len: this program knows neither")
-    config = settings["model"] | {name: settings["eval"][name] for name in ("mem_len", "same_length")}
+    evaluated = ("mem_len", "same_length", "clamp_len", "ext_len")
+    config = settings["model"] | {name: settings["eval"][name] for name in evaluated}
+    known = {"attn_type": "transformer_xl", "pre_lnorm": False, "activation": "relu", "tie_weight": True}
+    known |= {"mem_init": "zeros", "same_length_window": "tf", "clamp_len": -1, "ext_len": 0, "tied_positions": False}
+    other = [name for name, value in known.items() if config.get(name, value) != value]
+    if other or (folder / "vocab.txt").exists():
+        raise SystemExit(f"error: {model_dir} has vocab.txt, or settings that this program does not know: {other}")
     newest = max(folder.glob("ckpt-*.index"), key=lambda path: int(re.findall(r"\d+", path.stem)[-1]))
     reader = tf.train.load_checkpoint(str(newest.with_suffix("")))
     weights = {}
@@ -265,8 +264,7 @@ def read_run(model_dir):
 
 def tokenizer(model_dir):
     """Functions text -> ids and ids -> text: bytes, or the subwords of a run."""
-    path = pathlib.Path(model_dir or "", "sentencepiece.model")
-    if not model_dir or not path.exists():
+    if not model_dir or not (path := pathlib.Path(model_dir, "sentencepiece.model")).exists():
         return lambda text: np.array([*text.encode()], np.int32), lambda ids: bytes(ids).decode("utf-8", "replace")
     import tensorflow_text
 

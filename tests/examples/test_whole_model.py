@@ -13,7 +13,8 @@ import tensorflow as tf
 from random_model import random_model, read
 
 import txl_tf
-from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.trainer import by_group
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = "Once upon a time there lived a king who had three sons.\nThe eldest said to his father: 'Let me go.'\n" * 5
@@ -50,12 +51,19 @@ def test_log_probabilities_with_an_adaptive_softmax_and_memory(whole, div_val, u
     np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize(("clamp_len", "file"), [(820, "sentencepiece.model"), (-1, "vocab.txt")])
-def test_a_run_that_it_would_read_wrongly_is_refused(whole, tmp_path, clamp_len, file):
-    (tmp_path / "config.json").write_text(json.dumps({"eval": {"clamp_len": clamp_len}}))
+@pytest.mark.parametrize(
+    ("other", "file"),
+    [({"pre_lnorm": True}, "sentencepiece.model"), ({"eval_clamp_len": 820}, "sentencepiece.model"), ({}, "vocab.txt")],
+)
+def test_a_run_that_it_would_read_wrongly_is_refused(whole, tmp_path, other, file):
+    """Its settings, or its vocabulary, are not those that the program knows."""
+    config = TransformerXLRunConfig(TransformerXLConfig(vocab_size=60), eval=EvalConfig(clamp_len=-1))
+    config = config.replace(**by_group(config, other))
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config)))
     (tmp_path / file).touch()
-    with pytest.raises(SystemExit, match="or a clamp_len"):
+    with pytest.raises(SystemExit, match=r"has vocab\.txt, or settings") as raised:
         whole.read_run(tmp_path)
+    assert str(raised.value).endswith(f"{[name.removeprefix('eval_') for name in other]}")
 
 
 def test_loss_and_greedy_text_of_a_run(whole):

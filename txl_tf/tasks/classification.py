@@ -154,7 +154,7 @@ class Classification(TextTask):
     )
     guide = predicting(
         "tells to which class a text, or a pair of texts, belongs",
-        "TEXTS.tsv",
+        "TEXTS.csv",
         INPUTS,
         "It always answers with one of its classes, whatever the text is about.",
     )

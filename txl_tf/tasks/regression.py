@@ -87,7 +87,7 @@ class Regression(TextTask):
     results = ScoreResults
     adds: ClassVar[Mapping[str, tuple[str, Any]]] = {"score": ("score", float)}
     signature = "regress"
-    guide = predicting("gives a score to a text, or to a pair of texts", "TEXTS.tsv", INPUTS)
+    guide = predicting("gives a score to a text, or to a pair of texts", "TEXTS.csv", INPUTS)
 
     def read(self, path: str | Table, columns: Columns, labelled: bool = True, tags: Sequence[str] = ()) -> Rows[Row]:
         rows = read_table(path, columns, labelled)

@@ -102,7 +102,7 @@ class MultiLabel(TextTask):
     adds: ClassVar[Mapping[str, tuple[str, Any]]] = {"labels": ("labels", [str])}
     signature = "label"
     without_dev = "a text gets the labels whose probability is at least 0.5"
-    guide = predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", INPUTS)
+    guide = predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.csv", INPUTS)
 
     def baselines(self, corpus: Any) -> dict[str, float]:
         """The micro F1 of giving all texts the same labels, those most frequent in train; dev chooses how many."""
