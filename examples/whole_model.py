@@ -21,6 +21,7 @@ It computes what txl_tf computes with its usual settings, without dropout and cl
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -265,7 +266,8 @@ def read_run(model_dir):
 def tokenizer(model_dir):
     """Functions text -> ids and ids -> text: bytes, or the subwords of a run."""
     if not model_dir or not (path := pathlib.Path(model_dir, "sentencepiece.model")).exists():
-        return lambda text: np.array([*text.encode()], np.int32), lambda ids: bytes(ids).decode("utf-8", "replace")
+        encode = functools.partial(np.frombuffer, dtype=np.uint8)
+        return lambda text: encode(text.encode()).astype(np.int32), lambda ids: bytes(ids).decode("utf-8", "replace")
     import tensorflow_text
 
     pieces = tensorflow_text.SentencepieceTokenizer(path.read_bytes())
