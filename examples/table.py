@@ -1,7 +1,7 @@
 """Learns to sort texts into classes from a table: python examples/table.py TABLE.csv FOLDER.
 
-The table has commas, UTF-8 letters, and the columns text and label. The model is xlnet-base-cased, which is fetched
-from the Hub on first use.
+The table is a CSV file in UTF-8, with commas and the columns text and label. The model is xlnet-base-cased, which is
+fetched from the Hub on first use.
 """
 
 import csv

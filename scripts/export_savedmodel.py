@@ -3,11 +3,10 @@
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     saved_model_cli show --all --dir=exports/demo
 
-The README.md in the export says how to call the signatures: generate, score, initial_cache, step and others; for an
-XLNet also encode and fill; for a fine-tuned XLNet that of its task, such as classify. sampling.json describes the
-settings of sampling. For a Transformer-XL the README.md also says what --nosame_length, which the export keeps, means
-for texts that are read in pieces. An XLNet, which was not trained to continue texts, does so with the memory of
---mem_len.
+The README.md in the export says how to call the signatures: generate, score, initial_cache, step and others. An XLNet
+also has encode and fill, a fine-tuned XLNet that of its task, such as classify. sampling.json describes the settings of
+sampling. For a Transformer-XL the README.md also says what --nosame_length, which the export keeps, means for texts
+that are read in pieces. An XLNet, which was not trained to continue texts, does so with the memory of --mem_len.
 
 With --litert a Transformer-XL becomes model.tflite, a file for LiteRT (TensorFlow Lite), instead. It reads one token at
 a time, on a phone or in any program. --quantize=int8 makes it a quarter as large. examples/generate_litert.py uses it.
