@@ -113,23 +113,40 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(rng, t_len, extra, tiles)
     np.testing.assert_array_equal(results[0][0], tf.where(exists, tf.cast(looked_up, tf.float32), 0))
 
 
-def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch, rng):
-    """The second block's keys, which the mask hides from the first: output and gradients as without them."""
+def two_blocks():
+    """The output of two blocks in bfloat16, as a TPU computes it, and its gradients."""
+    rng = np.random.default_rng(0)
     t_len, k_len = 2 * TILE, 3 * TILE
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
     inputs = [tf.constant(rng.integers(-2, 3, size=shape), tf.bfloat16) for shape in shapes]
     direction = tf.constant(rng.integers(-2, 3, size=[B, H, t_len, D]), tf.bfloat16)
-    results = []
-    for fewest_tiles in (1, 5):
-        monkeypatch.setattr(tpu_attention, "FEWEST_TILES", fewest_tiles)
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            query, key, value, position_query, position = inputs
-            scores = Scores(query, key, position_query, position)
-            output = Tpu().attend(scores, value, visible_keys(t_len, k_len - t_len), NO_DROP)
-        results.append([output, *tape.gradient(output, inputs, direction)])
-    for few, more in zip(*results, strict=True):
-        np.testing.assert_allclose(tf.cast(more, tf.float32), tf.cast(few, tf.float32), rtol=0.02, atol=0.02)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        query, key, value, position_query, position = inputs
+        scores = Scores(query, key, position_query, position)
+        output = Tpu().attend(scores, value, visible_keys(t_len, k_len - t_len), NO_DROP)
+    return [tf.cast(x, tf.float32) for x in (output, *tape.gradient(output, inputs, direction))]
+
+
+def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch):
+    """The second block's keys, which the mask hides from the first: output and gradients as without them."""
+    more = two_blocks()
+    monkeypatch.setattr(tpu_attention, "FEWEST_TILES", 1)
+    for few, many in zip(two_blocks(), more, strict=True):
+        np.testing.assert_allclose(many, few, rtol=0.02, atol=0.02)
+
+
+def test_scores_are_float32_on_a_tpu_if_a_block_fits_into_fast_memory_or_all_of_them_do_not(monkeypatch):
+    """Between the two they are bfloat16, and the results less exact."""
+    block_fits = two_blocks()
+    monkeypatch.setattr(tpu_attention, "WIDEST", 0)
+    all_fit = two_blocks()
+    monkeypatch.setattr(tpu_attention, "FAST_MEMORY", 0)
+    nothing_fits = two_blocks()
+    for wide, narrow, large in zip(block_fits, all_fit, nothing_fits, strict=True):
+        np.testing.assert_array_equal(large, wide)
+        np.testing.assert_allclose(narrow, wide, rtol=0.02, atol=0.02 * np.abs(wide).max())
+    assert np.any(all_fit[0] != block_fits[0])
 
 
 @pytest.mark.parametrize("dtype, rounding", [(tf.bfloat16, 2**-7), (tf.float32, 1e-5)])

@@ -24,6 +24,7 @@ FEWEST_TILES = 5  # with fewer tiles of keys the rotated scores get another layo
 MOST_TILES = 28  # of keys; with more, it is faster to do all of them at once
 MOST_WIDE_KEYS = 4 * TILE  # longer rows are kept for the gradient in a narrow dtype, to save memory
 WIDEST = 1 << 23  # scores of a block that stay in fast memory: 32 MB of float32
+FAST_MEMORY = 1 << 26  # scores of all blocks that stay there: 128 MB of bfloat16
 
 
 class TpuAttention(Attention):
@@ -81,14 +82,15 @@ def _scores_of_blocks(
     """Each Block, its scores [B, H, rows, seen], and the values that it sees; oldest: of a ring that one row reads."""
     query, key, t_len = scores.query, scores.key, scores.query.shape[2]
     blocks = [block._replace(seen=_seen(scores, block)) for block in scores.blocks(TILE)]
-    joined = t_len > TILE and _is_wide(query, key.shape[2])  # with bfloat16 scores the gradients would be copied
+    # With bfloat16 scores the joined gradients would be copied.
+    joined = t_len > TILE and _is_wide(scores, TILE, key.shape[2])
     queries, position_queries = (
         [None] * len(blocks) if x is None else _rows_of_blocks(x, blocks, joined)
         for x in (query, scores.position_query)
     )
     keys, values = (_first_rows(x, [block.seen for block in blocks], joined) for x in (key, value))
     for i, block in enumerate(blocks):
-        wide = _is_wide(queries[i], block.seen)
+        wide = _is_wide(scores, block.last - block.first, block.seen)
         score = wide_product("bhtd,bhkd->bhtk", queries[i], keys[i], wide)
         if scores.position is not None:
             places = None if scores.places is None else scores.places[:, block.first : block.last]
@@ -123,10 +125,18 @@ def _seen(scores: Scores, block: Block) -> int:
     return max(block.seen, fewest) if rotated else block.seen
 
 
-def _is_wide(query: tf.Tensor, k_len: int) -> bool:
-    """Whether a block's scores of the queries [B, H, T, d] and K keys, in float32, stay in fast memory."""
-    batch, heads, t_len = query.shape[:3]
-    return None not in (batch, heads, t_len) and batch * heads * min(t_len, TILE) * k_len <= WIDEST
+def _is_wide(scores: Scores, rows: int, seen: int) -> bool:
+    """Whether scores of a block of rows, with the keys seen, are float32: if they stay in fast memory.
+
+    So are they if the scores of all queries would not stay there even in bfloat16. Whole blocks would then be copied
+    from one layout to another in slow memory, which tiles in float32 are not.
+    """
+    batch, heads, t_len = scores.query.shape[:3]
+    k_len = scores.key.shape[2]
+    if None in (batch, heads):
+        return False
+    large = batch * heads * t_len * k_len > FAST_MEMORY and k_len <= MOST_TILES * TILE
+    return large or batch * heads * rows * seen <= WIDEST
 
 
 def _rows_of_blocks(x: tf.Tensor, blocks: Sequence[Block], joined: bool) -> list[tf.Tensor]:
