@@ -137,10 +137,11 @@ clean:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-notebook.txt
 	touch $@
 
-.venv-tpu/installed: tpu/requirements.txt serving/requirements.txt examples/requirements-litert.txt pyproject.toml
+.venv-tpu/installed: tpu/requirements.txt requirements-sklearn.txt requirements-tables.txt serving/requirements.txt examples/requirements-litert.txt pyproject.toml
 	$(PYTHON) -m venv .venv-tpu
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt \
-	  -r serving/requirements.txt -r examples/requirements-litert.txt 'pytest>=8,<10' 'pytest-xdist>=3.2,<4' 'scikit-learn>=1.4,<2' 'scipy>=1.11,<2'
+	  -r requirements-sklearn.txt -r requirements-tables.txt -r serving/requirements.txt -r examples/requirements-litert.txt \
+	  'pytest>=8,<10' 'pytest-xdist>=3.2,<4' 'scipy>=1.11,<2'
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@
 

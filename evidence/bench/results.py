@@ -51,6 +51,7 @@ def main():
     about = {"machine": args.machine, "cpu": cpu(), "cores": side_by_side.cores(), "measured": {}}
     if path.exists():
         about |= {"measured": json.loads(path.read_text())["measured"]}
+    tensorflow = importlib.metadata.packages_distributions()["tensorflow"][0]  # a TPU's is tensorflow-tpu
     for name, (command, peers) in BENCHMARKS.items():
         done = about["measured"].get(name, {}).get("commit") == commit() and not args.again
         if done or not re.search(args.only, name):
@@ -64,7 +65,7 @@ def main():
             "command": f"python evidence/bench/{command} --rounds={args.rounds}",
             "commit": commit(),
             "date": datetime.date.today().isoformat(),
-            "tensorflow": importlib.metadata.version("tensorflow"),
+            "tensorflow": importlib.metadata.version(tensorflow),
             "result": result,
         }
         partial = path.with_suffix(".partial")

@@ -34,6 +34,7 @@ def test_products_have_the_types_of_their_own_computation(products):
     assert plain.x == plain.y == products.Operand("bf16", (6, 4), (0, 1)) and plain.flops() == 2 * 6 * 6 * 4
 
 
+@pytest.mark.xla
 def test_a_product_is_computed_with_its_layout(products):
     batched, plain = sorted(products.products(PROGRAM), key=lambda product: product.flops())
     run = products.runner(batched)

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_as_a_program_it_learns_a_text_and_continues_it(tmp_path):
     code = "import sys, runpy; sys.argv[0] = 'whole_model'; import whole_model as w; "
     code += "w.SMALL |= {'n_layer': 1, 'd_model': 16, 'd_inner': 16, 'd_head': 8, 'mem_len': 8}; w.main()"
     command = [sys.executable, "-c", code, "--text=text.txt", "--steps=50"]
-    environment = {"PYTHONPATH": str(ROOT / "examples"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "examples"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     step, loss = (float(line.split(": ")[1].split()[0]) for line in done.stdout.splitlines()[:2])

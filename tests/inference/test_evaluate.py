@@ -169,7 +169,7 @@ class Steps:
         return ScoredBatch(batch, count[:, :3], {"count": count})
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.xla), False])
 def test_a_compiled_step_writes_its_state_where_the_last_one_was(compiled):
     def place(state):
         return np.frombuffer(memoryview(tf.convert_to_tensor(state["count"]))).ctypes.data

@@ -1,5 +1,6 @@
 """The command `txl` and the wheel: what is in it, and that commands run from it as from scripts/."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -119,11 +120,12 @@ def test_commands_run_from_it(wheel, tmp_path):
     """In a folder far from the clone, with the wheel's files before the clone's on the path."""
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tmp_path / "installed")
-    here = {"cwd": tmp_path, "env": {"PYTHONPATH": str(tmp_path / "installed")}}
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
+    here = {"cwd": tmp_path, "env": environment}
     done = subprocess.run(
         [sys.executable, "-c", HELP, "train", "--help"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "installed")},
+        env=environment,
         capture_output=True,
         text=True,
     )

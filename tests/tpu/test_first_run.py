@@ -37,7 +37,17 @@ def test_what_an_operation_computes_wrong_is_found(program, monkeypatch):
     assert all("**differs** division by zero" in check.row() for check in checks())
 
 
+@pytest.fixture
+def optimized_graphs():
+    """As in commands: the killed one's numbers are rounded as here, also by a TensorFlow without XLA for CPUs."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    yield
+    tf.config.optimizer.set_experimental_options(before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized_graphs")
 def test_on_a_cpu_nothing_differs(program, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "first"
     monkeypatch.setattr(sys, "argv", ["first_run.py", f"--dir={folder}", "--cpu", f"--cases={CASES}"])

@@ -39,7 +39,7 @@ def attended(dtype, training):
     return [out, *tape.gradient(out, (query, key, value))]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_query_that_sees_nothing_and_sums_over_many_keys(compiled, training):
     """Values of about 100: their sum over 2,048 keys is more than float16 holds, their mean is not."""

@@ -112,6 +112,7 @@ def test_gradients_of_the_others_are_as_without_freezing(corpus, one_device):
     assert rules == [rule for path, rule in zip(every, all_rules, strict=True) if path in some]
 
 
+@pytest.mark.xla
 def test_no_gradient_is_computed_below_the_lowest_trained_weight(corpus, one_device):
     """Where the two lowest of three layers are frozen, the backward pass has the products of one layer."""
 
