@@ -132,11 +132,11 @@ def _is_wide(scores: Scores, rows: int, seen: int) -> bool:
     from one layout to another in slow memory, which tiles in float32 are not.
     """
     batch, heads, t_len = scores.query.shape[:3]
-    k_len = scores.key.shape[2]
     if None in (batch, heads):
         return False
+    k_len = scores.key.shape[2]
     large = batch * heads * t_len * k_len > FAST_MEMORY and k_len <= MOST_TILES * TILE
-    return large or batch * heads * rows * seen <= WIDEST
+    return batch * heads * rows * seen <= WIDEST or (large and scores.query.dtype == tf.bfloat16)
 
 
 def _rows_of_blocks(x: tf.Tensor, blocks: Sequence[Block], joined: bool) -> list[tf.Tensor]:
