@@ -135,8 +135,9 @@ def _is_wide(scores: Scores, rows: int, seen: int) -> bool:
     if None in (batch, heads):
         return False
     k_len = scores.key.shape[2]
+    in_tiles = scores.query.dtype == tf.bfloat16 and scores.position is not None and scores.places is None
     large = batch * heads * t_len * k_len > FAST_MEMORY and k_len <= MOST_TILES * TILE
-    return batch * heads * rows * seen <= WIDEST or (large and scores.query.dtype == tf.bfloat16)
+    return batch * heads * rows * seen <= WIDEST or (large and in_tiles)
 
 
 def _rows_of_blocks(x: tf.Tensor, blocks: Sequence[Block], joined: bool) -> list[tf.Tensor]:
