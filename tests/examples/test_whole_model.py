@@ -3,12 +3,10 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from random_model import random_model, read
@@ -83,9 +81,8 @@ def test_as_a_program_it_learns_a_text_and_continues_it(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT * 10)
     code = "import sys, runpy; sys.argv[0] = 'whole_model'; import whole_model as w; "
     code += "w.SMALL |= {'n_layer': 1, 'd_model': 16, 'd_inner': 16, 'd_head': 8, 'mem_len': 8}; w.main()"
-    command = [sys.executable, "-c", code, "--text=text.txt", "--steps=50"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "examples"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    environment = {"PYTHONPATH": str(ROOT / "examples")}
+    done = processes.run(["-c", code, "--text=text.txt", "--steps=50"], cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     step, loss = (float(line.split(": ")[1].split()[0]) for line in done.stdout.splitlines()[:2])
     assert loss < 4.5 and step < 5.5  # 5.5 nats: nothing is known

@@ -130,10 +130,12 @@ def two_blocks():
 
 def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch):
     """The second block's keys, which the mask hides from the first: output and gradients as without them."""
-    more = two_blocks()
-    monkeypatch.setattr(tpu_attention, "FEWEST_TILES", 1)
-    for few, many in zip(two_blocks(), more, strict=True):
-        np.testing.assert_allclose(many, few, rtol=0.02, atol=0.02)
+    results = []
+    for fewest_tiles in (1, 5):
+        monkeypatch.setattr(tpu_attention, "FEWEST_TILES", fewest_tiles)
+        results.append(two_blocks())
+    for few, more in zip(*results, strict=True):
+        np.testing.assert_allclose(more, few, rtol=0.02, atol=0.02)
 
 
 def test_scores_are_float32_on_a_tpu_if_a_block_fits_into_fast_memory_or_all_of_them_do_not(monkeypatch):

@@ -134,9 +134,9 @@ def _is_wide(scores: Scores, rows: int, seen: int) -> bool:
     batch, heads, t_len = scores.query.shape[:3]
     if None in (batch, heads):
         return False
-    k_len = scores.key.shape[2]
-    in_tiles = scores.query.dtype == tf.bfloat16 and scores.position is not None and scores.places is None
-    large = batch * heads * t_len * k_len > FAST_MEMORY and k_len <= MOST_TILES * TILE
+    positions = scores.position is not None and scores.places is None
+    in_tiles = positions and is_rotated(scores.query.dtype, rows, seen) and seen <= MOST_TILES * TILE
+    large = batch * heads * t_len * scores.key.shape[2] > FAST_MEMORY
     return batch * heads * rows * seen <= WIDEST or (large and in_tiles)
 
 
